@@ -31,7 +31,7 @@ def _response(request, body=None, success=True):
     return response
 
 
-def _failure(request, text):
+def failure(request, text):
     return dict(_response(request, success=False), message=text)
 
 
@@ -70,13 +70,13 @@ class Debugger(Lane):
             response.update(request_seq=message["seq"], seq=message["seq"], command=message["command"])
         except Exception as e:
             if isinstance(e, ModuleNotFoundError) and (e.name or "").partition(".")[0] == "debugpy":
-                response = _failure(message, _NO_DEBUGPY % sys.executable)
+                response = failure(message, _NO_DEBUGPY % sys.executable)
             else:
                 self.guest.log_exception("debugger")
-                response = _failure(message, "%s: %s" % (type(e).__name__, safe_str(e)))
+                response = failure(message, "%s: %s" % (type(e).__name__, safe_str(e)))
         data = encode(response)
         if len(data) > self.guest.message_max:
-            data = encode(_failure(message, "the response is larger than limits.message allows"))
+            data = encode(failure(message, "the response is larger than limits.message allows"))
         self.wire.send(W.DEBUG_REPLY, request, data)
 
     def event(self, event):
@@ -92,7 +92,7 @@ class Debugger(Lane):
         if answer is not None:
             return answer(message, **message["arguments"])
         if self.session is None:
-            return _failure(message, "the debugger is not started")
+            return failure(message, "the debugger is not started")
         answer = self._with_session.get(command)
         return answer(message, message["arguments"]) if answer else self._forward(message)
 
@@ -133,7 +133,7 @@ class Debugger(Lane):
                 text = f.read(self.guest.message_max // 2)
         except OSError:  # a cell that was not dumped
             text = "".join(linecache.getlines(path))
-        return _response(message, {"content": text}) if text else _failure(message, "source unavailable")
+        return _response(message, {"content": text}) if text else failure(message, "source unavailable")
 
     def _modules(self, message, startModule=0, moduleCount=0, **_):
         every, found = list(sys.modules.values()), []
@@ -162,7 +162,7 @@ class Debugger(Lane):
         if self.session is None or not self.session.stopped or frameId is None:
             found = shell.user_expressions({name: name})[name]
             if found["status"] != "ok":
-                return dict(_failure(message, found["ename"]), body=nothing)
+                return dict(failure(message, found["ename"]), body=nothing)
             data, metadata = found["data"], found["metadata"]
         else:
             expression = "__import__('sys').modules[%r].show(%s)" % (__name__, name)
@@ -170,7 +170,7 @@ class Debugger(Lane):
             _shown.clear()
             done = self.session.call("evaluate", arguments)
             if not done["success"] or not _shown:
-                return dict(_failure(message, done.get("message", "")), body=nothing)
+                return dict(failure(message, done.get("message", "")), body=nothing)
             data, metadata = _rich(shell, _shown.pop())
         return _response(message, {"data": bundle(data), "metadata": {k: metadata[k] for k in metadata if k in data}})
 
@@ -256,7 +256,7 @@ class Debugger(Lane):
     def _copyToGlobals(self, message, arguments):
         source, target = arguments["srcVariableName"], arguments["dstVariableName"]
         if not (source.isidentifier() and target.isidentifier()):
-            return _failure(message, "dstVariableName and srcVariableName must be valid identifiers")
+            return failure(message, "dstVariableName and srcVariableName must be valid identifiers")
         expression = {"expression": "globals()[%r]" % target, "value": source, "frameId": arguments["srcFrameId"]}
         return self.session.call("setExpression", expression)
 

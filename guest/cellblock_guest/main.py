@@ -480,6 +480,11 @@ class Guest:
 
         return Debugger(side, number, wire)
 
+    def debug_failure(self, request, text):
+        from .dap import failure
+
+        return failure(request, text)
+
     def kernel_magics(self):
         from .magics import KernelMagics
 

@@ -1,8 +1,8 @@
 """The side wire: what is served beside the main thread. Lane 0 answers COMPLETE, INSPECT and IS_COMPLETE while a cell
 runs; every subshell has a lane of its own, see subshell.py, and so has the debugger, see dap.py.
 
-A small thread reads; each lane has a thread, made with its first request. Nothing of this survives a fork: start()
-makes it anew.
+A small thread reads; each lane has a thread, made with its first request. Where there can be none that request fails,
+and the next one tries it again. Nothing of this survives a fork: start() makes it anew.
 """
 
 import os
@@ -16,6 +16,7 @@ from . import context, wire_constants as W
 from .interrupts import Interrupts
 from .jsontext import encode, loads
 from .threads import start_deaf
+from .tracebacks import error_content, safe_str
 from .wire import Wire
 
 _PATIENCE = 5  # seconds for a reader to see the end of its wire, which it does at once
@@ -105,7 +106,7 @@ class Side:
 
     def _dispatch(self, wire, kind, request, content, metadata, buffers):
         number = metadata["lane"]
-        lane = self.lanes.get(number)
+        lane = self.debugger if kind == W.DEBUG else self.lanes.get(number)
         if lane and lane.wire is not wire:  # made by a thread that was here when the process was copied
             lane = None
         if kind == W.LANE_CLOSE:
@@ -117,23 +118,60 @@ class Side:
         elif kind == W.INPUT_REPLY:
             if lane:
                 lane.answers.put(metadata.get("question"), content)
-        elif kind == W.DEBUG:
-            if self.debugger is None:
-                threading.current_thread().is_pydev_daemon_thread = True  # debuggers leave this thread alone
-                threading.current_thread().pydev_do_not_trace = True
-                self.debugger = self.guest.new_debugger(self, number, wire)
-                self.debugger.start()
-            self.debugger.queue.put((kind, request, content, metadata, buffers))
         else:
-            if lane is None:
-                if number:
-                    from .subshell import Subshell as Lane
-                else:
-                    Lane = Questions
-                lane = self.lanes[number] = Lane(self, number, wire)
-                lane.start()
+            try:
+                lane = self._started(lane, kind, number, wire)
+            except Exception as e:
+                self.guest.log_exception("lane")
+                self.fail(wire, kind, request, content, e)
+                return
             take = lane.beside.take if metadata.get("beside") else lane.queue.put
             take((kind, request, content, metadata, buffers))
+
+    def _started(self, lane, kind, number, wire):
+        """The lane, or a new one, with its thread."""
+        if lane and lane.thread.ident is not None:
+            return lane
+        lane = lane or self._new(kind, number, wire)
+        lane.start()
+        if kind == W.DEBUG:
+            self.debugger = lane
+        else:
+            self.lanes[number] = lane
+        return lane
+
+    def _new(self, kind, number, wire):
+        if kind == W.DEBUG:
+            threading.current_thread().is_pydev_daemon_thread = True  # debuggers leave this thread alone
+            threading.current_thread().pydev_do_not_trace = True
+            return self.guest.new_debugger(self, number, wire)
+        if not number:
+            return Questions(self, number, wire)
+        from .subshell import Subshell
+
+        return Subshell(self, number, wire)
+
+    def fail(self, wire, kind, request, content, e):
+        """Answers what can't be served, mostly for want of a thread or of memory."""
+        try:
+            if kind == W.EXECUTE:
+                text = ": ".join(filter(None, (safe_str(e), self.guest.refusals.explain(e))))
+                self.end_cell(request, e, text, ["%s: %s" % (type(e).__name__, text)])
+            elif kind == W.DEBUG:
+                wire.send(W.DEBUG_REPLY, request, encode(self.guest.debug_failure(loads(content), safe_str(e))))
+            elif kind in NOTHING:
+                answer, reply = NOTHING[kind]
+                wire.send(answer, request, encode(reply))
+            else:
+                self.guest.reply(W.COMM_DONE, request, b"{}")
+        except Exception:
+            self.guest.log_exception("lane")
+
+    def end_cell(self, request, e, text, traceback):
+        """A cell whose thread does not tell how it ended."""
+        context.run_as(request, self.guest.send_error, type(e).__name__, text, traceback)
+        more = {"evalue": text, "payload": [], "user_expressions": {}, "traceback": traceback}
+        self.guest.reply(W.EXECUTE_REPLY, request, encode(error_content(e, more)))
 
 
 def _told(take):
@@ -301,6 +339,7 @@ class Lane:
     def run(self):
         self.interrupts.thread = threading.get_ident()
         while not self.interrupts.left:
+            frame = None
             try:
                 frame = self.next_frame()
                 if self.wire.process != os.getpid():  # in a copy, with what was asked before
@@ -315,6 +354,13 @@ class Lane:
                 self.serve(*frame)
             except KeyboardInterrupt:  # one that came as its code ended
                 pass
+            except Exception as e:
+                self.guest.log_exception("lane")
+                if frame:
+                    self.fail(e, *frame)
+
+    def fail(self, e, kind, request, content, metadata, buffers):
+        self.side.fail(self.wire, kind, request, content, e)
 
 
 class Questions(Lane):

@@ -18,10 +18,10 @@ from time import CLOCK_MONOTONIC, clock_gettime
 from . import context, wire_constants as W
 from .aio import Aio
 from .beside import serve
-from .jsontext import encode, loads
+from .jsontext import loads
 from .side import Lane
 from .threads import hear, start_deaf
-from .tracebacks import error_content, is_own_file
+from .tracebacks import is_own_file
 
 _LOOK = 0.05  # seconds between two looks, where an interrupt can't end a wait
 _PATIENCE = 0.15  # seconds for an interrupt to arrive; a user's second one after 0.25 ends all of Python
@@ -273,17 +273,18 @@ class Subshell(Lane):
         with self._ends:
             self.request, self.asks = 0, False
         lane = Subshell(self.side, self.number, self.wire)
-        lane.queue = self.queue  # before it can be found: what arrives meanwhile is put there
+        lane.queue = self.queue  # what arrives meanwhile is put there
+        try:
+            lane.start()
+        except (RuntimeError, MemoryError):  # there can be no more threads now: the next request starts it
+            pass
         self.side.lanes[self.number] = lane
         self.beside.end()
-        lane.start()
         if self.kind != W.EXECUTE:
             self.guest.reply(W.COMM_DONE, request, b"{}")
             return
         traceback = _traceback_of(self.thread.ident)
-        context.run_as(request, self.guest.send_error, "KeyboardInterrupt", _LEFT, traceback)
-        error = {"payload": [], "user_expressions": {}, "traceback": traceback}
-        self.guest.reply(W.EXECUTE_REPLY, request, encode(error_content(KeyboardInterrupt(_LEFT), error)))
+        self.side.end_cell(request, KeyboardInterrupt(), _LEFT, traceback)
 
     def run(self):
         self.task = threading.get_native_id()
@@ -306,19 +307,19 @@ class Subshell(Lane):
         if self.interrupts.left:  # in a copy
             return
         self.interrupts.request = request
-        try:
-            answer, reply = self._answer(kind, request, content, metadata, buffers)
-        except Exception as e:
-            self.guest.log_exception("subshell")
-            answer, reply = W.COMM_DONE, b"{}"
-            if kind == W.EXECUTE:
-                answer, reply = W.EXECUTE_REPLY, encode(error_content(e, {"payload": [], "user_expressions": {}}))
+        answer, reply = self._answer(kind, request, content, metadata, buffers)
         self.guest.aio.wake()
         if self.interrupts.left:
             return
         with self._ends:
             self.request = 0
         self.guest.reply(answer, request, reply)
+
+    def fail(self, e, kind, request, *more):
+        with self._ends:
+            answered, self.request = self.request != request, 0
+        if not answered and not self.interrupts.left:
+            super().fail(e, kind, request, *more)
 
     def _answer(self, kind, request, content, metadata, buffers):
         if self.shell is None:

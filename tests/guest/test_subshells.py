@@ -38,6 +38,12 @@ STANDS = """def stands(thread):
         return 'S (sleeping)' in before and f.read() == before
 """
 
+NO_THREADS = """start = threading.Thread.start
+def refuse(thread): raise RuntimeError("can't start new thread")
+threading.Thread.start = refuse
+"""
+THREADS = "threading.Thread.start = start"
+
 
 @pytest.fixture
 def guest(new_guest):
@@ -283,3 +289,38 @@ def test_a_join_ends_though_the_clock_stands(guest, subshell):
     guest.run("clock, time.monotonic = time.monotonic, int")
     assert subshell.run("thread.join(0.1); thread.is_alive()").result == "True"
     assert guest.run("time.monotonic = clock; done.set(); thread.join(60); thread.is_alive()").result == "False"
+
+
+def test_a_thread_that_cannot_be_started_is_tried_again(guest, subshell):
+    guest.run(NO_THREADS)
+    cell = subshell.run("1")
+    assert cell.error["ename"] == cell.reply["ename"] == "RuntimeError" and "new thread" in cell.error["evalue"]
+    subshell.comm("DOWN_COMM_MSG", {"comm_id": "c", "data": {}})
+    guest.until("COMM_DONE")
+    debug = {"type": "request", "seq": 1, "command": "debugInfo"}
+    assert guest.ask_beside("IS_COMPLETE", {"code": "1"}) == {"status": "unknown"}
+    assert "new thread" in guest.ask_beside("DEBUG", debug)["message"]
+    guest.run(THREADS)
+    assert subshell.run("6*7").result == "42"
+    assert guest.ask_beside("IS_COMPLETE", {"code": "1"}) == {"status": "complete"}
+    assert guest.ask_beside("DEBUG", debug)["success"]
+
+
+def test_no_thread_goes_on_for_one_that_is_left(guest, subshell):
+    setup, wait, end = WAITS["lock"]
+    begin(guest, subshell, in_try(setup, wait))
+    guest.run("while not stands(left): pass\n" + NO_THREADS)
+    subshell.interrupt()
+    assert "was left there" in subshell.finish().error["evalue"]
+    assert subshell.run("1").reply["ename"] == "RuntimeError"
+    guest.run(THREADS)
+    assert subshell.run("6*7").result == "42"
+    guest.run(end)
+
+
+def test_what_fails_to_be_served_is_answered_and_the_next_one_served(guest):
+    code = "from cellblock_guest.side import Questions\nserve = Questions.serve\ndef fail(*_): raise MemoryError\n"
+    guest.run(code + "Questions.serve = fail")
+    assert guest.ask_beside("IS_COMPLETE", {"code": "1"}) == {"status": "unknown"}
+    guest.run("Questions.serve = serve")
+    assert guest.ask_beside("IS_COMPLETE", {"code": "1"}) == {"status": "complete"}

@@ -583,3 +583,35 @@ def test_signals_are_the_main_threads_and_the_subshells(client, subshell):
     client.run("print('the flusher runs, too')")
     code = f"{main}lane = t\nfor t in other:\n    if int(t) != lane: print(int({blocked}, 16) >> 9 & 1)"
     assert set(client.run(code).text().split()) == {"1"}
+
+
+FULL = """import threading
+go, held = threading.Event(), []
+try:
+    while True:
+        held.append(threading.Thread(target=go.wait))
+        held[-1].start()
+except RuntimeError:
+    del held[-1]
+print('full', flush=True)
+go.wait()"""
+
+
+def test_where_no_more_threads_can_be_had(start):
+    """What needs one fails, and does not wait for ever; later it works."""
+    sets = ("limits.pids=40", "limits.memory=1G", "transactions.mode=off")
+    c = start(args=[word for s in sets for word in ("--set", s)]).client
+    made = create(c)
+    cell = c.start(FULL)
+    c.says(cell, "full")
+    done = run_in(c, made, "1")
+    assert done.content["ename"] == done.error["ename"] == "RuntimeError"
+    assert "limits.pids is 40" in done.error["evalue"] and "limits.pids is 40" in done.error["traceback"][0]
+    assert c.question("complete_request", {"code": "hel", "cursor_pos": 3}).content["matches"] == []
+    debug = {"type": "request", "seq": 1, "command": "debugInfo", "arguments": {}}
+    assert not c.request("debug_request", debug, channel="control").content["success"]
+    interrupt(c)
+    assert c.finish(cell).content["ename"] == "KeyboardInterrupt"
+    assert c.run("go.set()\nfor each in held: each.join()").ok
+    assert run_in(c, made, "6*7").result == "42"
+    assert c.request("debug_request", debug, channel="control").content["success"]
