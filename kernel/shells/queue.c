@@ -49,6 +49,14 @@ struct cb_request *cb_queue_pop(struct cb_queue *q, struct cb_load *load)
 	return q->head != NULL ? take(q, load, &q->head) : NULL;
 }
 
+struct cb_request *cb_queue_take_if(struct cb_queue *q, struct cb_load *load, bool (*is)(const struct cb_request *r))
+{
+	for (struct cb_request **at = &q->head; *at != NULL; at = &(*at)->next)
+		if (is(*at))
+			return take(q, load, at);
+	return NULL;
+}
+
 struct cb_request *cb_queue_take(struct cb_queue *q, struct cb_load *load, struct cb_span msg_id)
 {
 	for (struct cb_request **at = &q->head; *at != NULL; at = &(*at)->next)

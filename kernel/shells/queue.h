@@ -16,5 +16,7 @@ void cb_queue_push(struct cb_queue *q, struct cb_load *load, struct cb_request *
 /* Before all others, behind those that came so. */
 void cb_queue_push_first(struct cb_queue *q, struct cb_load *load, struct cb_request *r);
 struct cb_request *cb_queue_pop(struct cb_queue *q, struct cb_load *load); /* NULL if none waits */
+/* The first of its kind. NULL if there is none. */
+struct cb_request *cb_queue_take_if(struct cb_queue *q, struct cb_load *load, bool (*is)(const struct cb_request *r));
 /* The one that a client names (a raw JSON string). NULL if it is not here. */
 struct cb_request *cb_queue_take(struct cb_queue *q, struct cb_load *load, struct cb_span msg_id);

@@ -376,6 +376,34 @@ static void test_interrupt_while_starting(void **state)
 	rig_barrier(r);
 }
 
+static bool two_wait(struct rig *r)
+{
+	return r->k.shells.execution.load.count == 2;
+}
+
+/* Frontends send messages of their widgets before the user's first cell: it is meant, and they are not dropped. */
+static void test_interrupt_while_starting_behind_widgets(void **state)
+{
+	struct rig *r = *state = rig_new();
+
+	rig_subscribe(r);
+	const char *comm = rig_send(r, RIG_SHELL, "comm_open",
+				    "{\"comm_id\":\"c\",\"target_name\":\"t\",\"data\":{}}", NULL);
+	const char *a = rig_execute(r, "a"), *id;
+
+	rig_until(r, two_wait);
+	rig_expect(r, RIG_IOPUB, "busy", comm);
+	id = rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL);
+	rig_expect(r, RIG_CONTROL, "interrupt_reply", id);
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	rig_expect(r, RIG_IOPUB, "busy", a);
+	rig_expect(r, RIG_IOPUB, "execute_input", a);
+	rig_cell_error(r, a, "KeyboardInterrupt");
+	rig_ended(r, a, "KeyboardInterrupt");
+	rig_guest_up(r);
+	(void)rig_guest_expect(r, CB_WIRE_DOWN_COMM_OPEN);
+}
+
 /* The jail is asked for, and not there: it comes, and serves the next one. */
 static void test_interrupt_before_there_is_a_jail(void **state)
 {
@@ -624,6 +652,7 @@ int main(void)
 		T(test_interrupt_limit),
 		T(test_interrupt_ends_input),
 		T(test_interrupt_while_starting),
+		T(test_interrupt_while_starting_behind_widgets),
 		T(test_interrupt_before_there_is_a_jail),
 		T(test_interrupt_of_one_that_aborts_nothing),
 		T(test_copying_of_what_was_woken_hangs),
