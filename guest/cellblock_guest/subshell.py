@@ -182,7 +182,7 @@ class Subshell(Lane):
         self.queue, self.answers = _Frames(), _Answers()
         self._question = threading.RLock()
         self._followed = 0  # the request that was interrupted, and has not taken it
-        self._ends = allocate_lock()  # held while `request` ceases to be, or is told of
+        self._ends = threading.RLock()  # held while `request` ceases to be, asks, or is told of
         self.beside = _Beside(self)
         self.guest.output.wake()  # its thread is not to be born of a cell's, see context.patch_threads
 
@@ -196,13 +196,17 @@ class Subshell(Lane):
             self._question.release()
 
     def _ask(self, question, calls):
-        request, clicks, mine = self.request, self.clicks, get_ident() == self.thread.ident
-        if not self.asked or self.used < self.clicks:
-            self.guest.output.flush()
-            self.used += self.asked
-            self.asked = True
-            self.questions += 1
-            self.guest.wire.ask(request, self.questions, question, calls)
+        clicks, mine = self.clicks, get_ident() == self.thread.ident
+        self.guest.output.flush()
+        with self._ends:  # the question comes before its cell's reply, or not at all
+            request = self.request
+            if not request or not self.asks:
+                raise EOFError("its cell has ended")
+            if not self.asked or self.used < self.clicks:
+                self.used += self.asked
+                self.asked = True
+                self.questions += 1
+                self.guest.wire.ask(request, self.questions, question, calls)
         while (answer := self.answers.get(self.questions, _LOOK)) is None:
             if not mine and (self.clicks != clicks or self.request != request or not self.asks):
                 raise EOFError("interrupted, or its cell has ended")

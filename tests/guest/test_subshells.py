@@ -128,6 +128,33 @@ def test_what_is_left_may_not_ask_nor_await(guest, subshell):
     assert not [f for f in of_its_own if f.request == subshell.request]
 
 
+def test_what_is_left_may_not_call_host_tools(guest, subshell):
+    setup, wait, end = WAITS["lock"]
+    code = (
+        "left = threading.current_thread()\n%s\nprint('go')\ntry: %s\nexcept KeyboardInterrupt: pass\n"
+        "try: look()\nexcept HostToolCancelledError as e: ran.append(str(e))"
+    ) % (setup, wait)
+    begin(guest, subshell, code, metadata={"tools": [{"name": "look"}]}, allow_stdin=True)
+    guest.run("while not stands(left): pass")
+    subshell.interrupt()
+    assert subshell.finish().error["ename"] == "KeyboardInterrupt"
+    assert "its cell has ended" in guest.run(end + "\nleft.join(60)\nran").result
+
+
+def test_a_call_of_a_thread_as_its_cell_ends(guest, subshell):
+    code = (
+        "from cellblock_guest.subshell import running\n"
+        "output, tool, asks, over = running().guest.output, look, threading.Event(), threading.Event()\n"
+        "flush = output.flush\n"
+        "def held():\n    if threading.current_thread() is asker:\n        asks.set()\n        over.wait(60)\n"
+        "    flush()\n"
+        "def call():\n    try: tool()\n    except KeyboardInterrupt as e: ran.append(str(e))\n"
+        "asker = threading.Thread(target=call)\noutput.flush = held\nasker.start()\nasks.wait(60)"
+    )
+    assert subshell.run(code, metadata={"tools": [{"name": "look"}]}, allow_stdin=True).result == "True"
+    assert "its cell has ended" in guest.run("over.set(); asker.join(60); output.flush = flush; ran").result
+
+
 def test_an_interrupt_that_came_is_obeyed_however_long_that_takes(guest, subshell):
     code = (
         "left, lock = threading.current_thread(), threading.Lock(); lock.acquire()\ntry:\n    print('go')\n"
