@@ -325,7 +325,7 @@ class BashGuest:
     def _ask_user(self, prompt, hidden):
         try:
             return "A" + (self.prompt.getpass if hidden else self.prompt.input)(prompt)
-        except (EOFError, StdinNotImplementedError):
+        except (EOFError, ValueError, StdinNotImplementedError):  # or its prompt is over limits.message
             return "E"
 
     def _expressions(self, expressions):

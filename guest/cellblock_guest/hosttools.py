@@ -165,7 +165,7 @@ class _Cell:
                 call = self.waiting.popleft()
             except IndexError:
                 break
-            size += len(call.text) + 1
+            size += len(call.text) + len(call.name) + 3  # the prompt names it, and each is behind a comma
             if batch and size > self.guest.message_max:
                 self.waiting.appendleft(call)
                 break

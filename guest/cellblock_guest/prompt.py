@@ -20,6 +20,7 @@ class Prompt:
     def __init__(self, wire, interrupts, output):
         self.wire, self.interrupts, self.output = wire, interrupts, output
         self.request = 0  # the cell that may ask; 0 = none
+        self.message_max = 0  # the guest's
         self.error = StdinNotImplementedError
         self.lock = RLock()  # of the one question that may be open
         self.number = 0  # of the last question
@@ -66,6 +67,8 @@ class Prompt:
         lane, content = context.subshell(), encode({"prompt": prompt, "password": password})
         if not (lane.asks if lane else self.request):
             raise self.error(REFUSED % ("getpass" if password else "raw_input"))
+        if len(content) > self.message_max:
+            raise ValueError("a prompt of %d bytes is more than limits.message allows" % len(content))
         reply = lane.ask(content) if lane else self.ask_on_wire(content)
         value = loads(reply)["value"]
         if value == "\x04":

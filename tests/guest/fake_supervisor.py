@@ -326,6 +326,8 @@ class Subshell:
 
 
 class FakeSupervisor:
+    message_max = 64 << 20  # limits.message
+
     def __init__(self, python, guest_dir, cwd, env=None, twins=True, side=False):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         pipes = [os.pipe() for _ in range(3)]  # stdout, stderr, log
@@ -354,6 +356,7 @@ class FakeSupervisor:
             "LANG": "C.UTF-8",
         }
         base.update(env or {})
+        self.message_max = int(base.get("CELLBLOCK_MESSAGE_MAX", self.message_max))
         self.process = subprocess.Popen(
             [str(python), os.path.join(str(guest_dir), "boot.py")],
             close_fds=False,
@@ -477,6 +480,8 @@ class FakeSupervisor:
         name = UP[kind]
         if name in SMALL and content_len + metadata_len + buffers_len > 64 << 10:
             raise Violation("over the cap of " + name)
+        if content_len + metadata_len + buffers_len > self.message_max:
+            raise Violation("%s over limits.message" % name)
         if (name == "STREAM") != (flags in (1, 2)) or flags > 2:
             raise Violation("flags %d in %s" % (flags, name))
         value = content.decode("utf-8") if name == "STREAM" else strict_json(content)

@@ -30,6 +30,25 @@ def test_text_comes_before_the_question(guest):
     assert [f.kind for f in result.frames[:3]][:2] == ["STREAM", "INPUT_REQUEST"]
 
 
+@pytest.mark.parametrize("where", ["main", "subshell"])
+def test_a_prompt_that_is_too_large_for_a_message(new_guest, where):
+    guest = new_guest(env={"CELLBLOCK_MESSAGE_MAX": "100000"}, side=True)
+    shell = guest if where == "main" else Subshell(guest)
+    for ask in ("input('x' * 100_000)", "import getpass; getpass.getpass('x' * 100_000)"):
+        error = shell.run(ask, allow_stdin=True).error
+        assert error["ename"] == "ValueError" and "limits.message" in error["evalue"]
+    assert shell.run("6*7").result == "42"
+
+
+def test_names_of_many_tools_count_in_the_size_of_a_question(new_guest):
+    guest = new_guest(env={"CELLBLOCK_MESSAGE_MAX": "100000"})
+    tools = [{"name": "t%063d" % i, "awaitable": True} for i in range(256)]
+    code = "import asyncio\nawait asyncio.gather(*(globals()['t%063d' % i]('x' * 270) for i in range(256)))"
+    guest.start(code, metadata={"tools": tools}, allow_stdin=True)
+    asked = guest.until("INPUT_REQUEST")[-1]
+    assert len(asked.metadata["calls"]) > 200
+
+
 def test_end_of_file(guest):
     assert guest.run("input()", on_input=lambda c: "\x04").error["ename"] == "EOFError"
 

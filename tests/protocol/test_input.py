@@ -158,6 +158,14 @@ def test_pdb(client):
     assert done.ok and "6" in done.text()
 
 
+@pytest.mark.cellblock_only
+def test_a_prompt_over_limits_message(start):
+    c = start(args=["--set", "limits.message=1M"]).client
+    cell = c.run("kept = 1\ninput('x' * 2_000_000)", allow_stdin=True)
+    assert cell.error["ename"] == "ValueError" and "limits.message" in cell.error["evalue"]
+    assert c.run("kept").result == "1"
+
+
 def test_a_command_that_waits_for_its_terminal_among_others(client):
     """What it waits for stands in its memory, which the guest reads."""
     wait = "import os, select; select.select([os.pipe()[0], 0], [], []); print(input())"
