@@ -86,6 +86,7 @@ class Guest:
         # limits.message, where the supervisor tells it; its default otherwise
         self.message_max = int(os.environ.pop("CELLBLOCK_MESSAGE_MAX", "") or 64 << 20) - 4096
         self.prompt.message_max = self.message_max
+        self.output.frame = min(self.output.frame, self.message_max)
         self._reserve, self._reserve_size = None, reserve_size()
         environment.packages_refused = environment.prepare_packages()
 

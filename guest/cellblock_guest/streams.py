@@ -33,6 +33,7 @@ class Output:
         self.forked = False
         self.parts = []
         self.size = 0
+        self.frame = _FRAME  # and no more than a message may have
         self.flags = 0
         self.request = 0
         self.clock = monotonic  # not looked up when it is called: freezegun exchanges what modules have under this name
@@ -87,7 +88,7 @@ class Output:
         try:
             self.parts, self.size = [], 0
             data = utf8("".join(parts))
-            if len(data) <= _FRAME:
+            if len(data) <= self.frame:
                 self.wire.send(W.STREAM, request, data, flags=flags, source=parts)
             else:
                 self._send_in_pieces(data, request, flags, parts)
@@ -102,7 +103,7 @@ class Output:
     def _send_in_pieces(self, data, request, flags, source=None):
         at = 0
         while at < len(data):
-            end = min(at + _FRAME, len(data))
+            end = min(at + self.frame, len(data))
             while end < len(data) and data[end] & 0xC0 == 0x80:  # not inside a character
                 end -= 1
             untaken = [True]

@@ -261,3 +261,9 @@ def test_pools_print_under_their_own_cell(client):
             assert text.count(f"{name} {kind}") == 4
             text = text.replace(f"{name} {kind}", "")
         assert text.split() == []
+
+
+@pytest.mark.cellblock_only
+def test_text_that_is_larger_than_limits_message(start):
+    cell = start(args=["--set", "limits.message=64K"]).client.run("print('x' * 200_000)")
+    assert cell.ok and cell.text() == "x" * 200_000 + "\n"
