@@ -22,7 +22,7 @@ from .interrupts import Interrupts
 from .jsontext import encode, loads
 from .prompt import Prompt, StdinNotImplementedError
 from .refusals import Refusals
-from .wire import Wire
+from .wire import Wire, take_message_max
 
 _PATIENCE, _PATIENCE_MAX = 50, 1000  # ms
 _OUT, _ANSWERS, _STDERR = 200, 201, 202  # fds of bash's: where users' scripts have none
@@ -200,6 +200,7 @@ class BashGuest:
         self.wire = Wire()
         self.interrupts = Interrupts(self.wire)
         self.prompt = Prompt(self.wire, self.interrupts, self)
+        self.prompt.message_max = take_message_max()
         self.refusals = Refusals()
         self.session = None
         self._ends = 0  # that bash was told to say

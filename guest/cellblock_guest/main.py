@@ -25,7 +25,7 @@ from .streams import Output, OutStream
 from .tracebacks import brief_traceback, cell_folder, error_content, safe_str
 from .transactions import Transactions
 from .twins import Twins
-from .wire import Wire
+from .wire import Wire, take_message_max
 
 
 _DISPLAYS = {
@@ -83,9 +83,7 @@ class Guest:
     def take_policy(self):
         """What the jail and its policy say, in variables and limits: nothing of it is known to a zygote."""
         self.refusals = Refusals()
-        # limits.message, where the supervisor tells it; its default otherwise
-        self.message_max = int(os.environ.pop("CELLBLOCK_MESSAGE_MAX", "") or 64 << 20) - 4096
-        self.prompt.message_max = self.message_max
+        self.message_max = self.prompt.message_max = take_message_max()
         self.output.frame = min(self.output.frame, self.message_max)
         self._reserve, self._reserve_size = None, reserve_size()
         environment.packages_refused = environment.prepare_packages()
@@ -287,10 +285,13 @@ class Guest:
         if len(reply) <= self.message_max:
             return reply
         less = {"status": "ok", "payload": [], "user_expressions": {}}
-        if reply.startswith(b'{"status":"ok"'):
-            less.update(ename="ValueError", evalue="reply too large", traceback=[])
-        else:
-            less.update(self._too_large(loads(reply), len(reply)), status="error")
+        less.update(ename="ValueError", evalue="reply too large", traceback=[])
+        if not reply.startswith(b'{"status":"ok"'):
+            less["status"] = "error"
+            try:
+                less.update(self._too_large(loads(reply), len(reply)))
+            except MemoryError:
+                pass
         return encode(less)
 
     def _in_cell(self, shell, request, content, metadata, lane=None):

@@ -307,7 +307,7 @@ class Subshell(Lane):
         return self.queue.get(self.aio)
 
     def serve(self, kind, request, content, metadata, buffers):
-        self.kind, self.request = kind, request
+        self.kind, self.request, self.answered = kind, request, False
         if self.interrupts.left:  # in a copy
             return
         self.interrupts.request = request
@@ -318,11 +318,12 @@ class Subshell(Lane):
         with self._ends:
             self.request = 0
         self.guest.reply(answer, request, reply)
+        self.answered = True
 
     def fail(self, e, kind, request, *more):
         with self._ends:
-            answered, self.request = self.request != request, 0
-        if not answered and not self.interrupts.left:
+            self.request = 0
+        if not self.answered and not self.interrupts.left:
             super().fail(e, kind, request, *more)
 
     def _answer(self, kind, request, content, metadata, buffers):

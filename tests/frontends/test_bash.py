@@ -103,6 +103,7 @@ def test_any_source(session):
 def test_a_command_reads_nothing_of_ours(session):
     assert session.run("cat; echo end").text() == "end\n"
     assert session.run("wc -c <&0; head -c 10").text() == "0\n"
+    assert session.run("env | grep ^CELLBLOCK_MESSAGE").text() == ""
 
 
 @pytest.mark.parametrize("code", ["while :; do :; done", "sleep 600; echo not reached", "(sleep 600 | cat); :"])

@@ -261,6 +261,9 @@ def test_too_large_for_a_message(new_guest):
         assert (said["ename"], said["evalue"]) == ("KeyError", "'" + "x" * 9999)
         assert len(said["traceback"]) == 1 and "limits.message" in said["traceback"][0]
     assert failed.reply["status"] == "error"
+    full = "def full(_):\n    m.loads = loads\n    raise MemoryError\n"
+    code = "import cellblock_guest.main as m\nloads = m.loads\n" + full + "m.loads = full\nraise KeyError(kept)"
+    assert guest.run(code).reply["evalue"] == "reply too large"
     assert guest.run("print(kept)").stdout == "x" * 200000 + "\n"
     assert guest.run("len(kept)", user_expressions={"k": "kept"}).result == "200000"
 

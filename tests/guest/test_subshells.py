@@ -345,6 +345,13 @@ def test_no_thread_goes_on_for_one_that_is_left(guest, subshell):
     guest.run(end)
 
 
+def test_a_reply_that_can_not_be_sent_is_tried_again(guest, subshell):
+    code = "from cellblock_guest.subshell import running\nguest = running().guest\nreply = guest.reply\n"
+    once = "def once(*_):\n    guest.reply = reply\n    raise MemoryError\nguest.reply = once"
+    assert subshell.run(code + once).reply["ename"] == "MemoryError"
+    assert subshell.run("6*7").result == "42"
+
+
 def test_what_fails_to_be_served_is_answered_and_the_next_one_served(guest):
     code = "from cellblock_guest.side import Questions\nserve = Questions.serve\ndef fail(*_): raise MemoryError\n"
     guest.run(code + "Questions.serve = fail")
