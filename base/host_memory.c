@@ -15,7 +15,7 @@
 #include <string.h>
 
 #define SHARE 16
-#define PERIOD_MS 250 /* for so long it stays enough */
+#define PERIOD_MS 250 /* for so long it stays enough, and as much */
 #define DEPTH_MAX 32  /* groups above each other that are looked at */
 
 /* The files of a group, and lines of its memory.stat: of limits that hold though the folder that has them is not shown;
@@ -177,7 +177,8 @@ uint64_t cb_host_memory_left_at(const char *root)
 
 		walk_begin(&w, root, &hierarchies[i]);
 		do {
-			uint64_t limit = limit_of(&w, host), used = limit != 0 ? used_of(&w, 0) : 0;
+			uint64_t limit = limit_of(&w, host), enough = limit > least ? limit - least : 0;
+			uint64_t used = limit != 0 ? used_of(&w, enough) : 0;
 			uint64_t left = limit == 0 ? least : used < limit ? limit - used : 0;
 
 			least = left < least ? left : least;
@@ -188,7 +189,14 @@ uint64_t cb_host_memory_left_at(const char *root)
 
 uint64_t cb_host_memory_left(void)
 {
-	return cb_host_memory_left_at("");
+	static int64_t next_ms;
+	static uint64_t left;
+	int64_t now = cb_now_ms();
+
+	if (now >= next_ms)
+		left = cb_host_memory_left_at("");
+	next_ms = now >= next_ms ? now + PERIOD_MS : next_ms;
+	return left;
 }
 
 bool cb_host_memory_short_at(const char *root)

@@ -87,6 +87,11 @@ static inline bool cb_request_is_execute(const struct cb_request *r)
 	return r->kind == CB_REQUEST_EXECUTE;
 }
 
+static inline bool cb_request_runs_code(const struct cb_request *r)
+{
+	return cb_request_is_execute(r) || r->kind == CB_REQUEST_RUN;
+}
+
 /* These have no reply. */
 static inline bool cb_request_is_comm(const struct cb_request *r)
 {

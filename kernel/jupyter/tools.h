@@ -107,6 +107,7 @@ void cb_tools_join(struct cb_tools *tools, const struct cb_called_list *branch, 
 void cb_called_release(struct cb_called_list *l);
 /* It was one that others ran beside, and is counted by its end from here on. */
 void cb_tools_ended(struct cb_tools *tools, uint64_t cell, uint64_t ended);
-/* All after `cell` (-1: all there were) are undone: appends their completed calls to `out`, [{"id","tool","cell"},…],
- * says the youngest in ret_text ("; what host tools did …", or nothing), and forgets them. */
+/* All after `cell` (-1: all there were) are undone: appends their calls, completed or in doubt ("completed": null), to
+ * `out`, [{"id","tool","cell"},…], says the youngest in ret_text ("; what host tools did …", or nothing), and forgets
+ * them. */
 void cb_tools_undone(struct cb_tools *tools, int64_t cell, struct cb_buf *out, char *ret_text, size_t size);

@@ -8,7 +8,7 @@
 
 #include <errno.h>
 #include <math.h>
-#include <sched.h>
+#include <unistd.h>
 
 #include "policy/paths.h"
 
@@ -79,10 +79,9 @@ static int put_shell(struct cb_strv *env)
  * a share of the processors that is slower, and may be more than limits.memory. */
 static int put_threads(struct cb_strv *env, double cores)
 {
-	cpu_set_t set;
 	double threads = ceil(cores);
 
-	if (cores == 0 || sched_getaffinity(0, sizeof(set), &set) < 0 || threads > CPU_COUNT(&set))
+	if (cores == 0 || threads > (double)sysconf(_SC_NPROCESSORS_ONLN))
 		return 0;
 	return put(env, cb_path_format("OMP_NUM_THREADS=%.0f", threads));
 }

@@ -334,11 +334,6 @@ static void interrupt_current(struct cb_shells *sh)
 		sh->keeper->interrupt(sh->kept);
 }
 
-static bool runs_code(const struct cb_request *r)
-{
-	return cb_request_is_execute(r) || r->kind == CB_REQUEST_RUN;
-}
-
 /* Nothing runs. What waits for a jail that does not come is given up: the cell, not what frontends have sent before it.
  * What waits for a twin to be made, or for signals that were for another, is interrupted as soon as it is begun. */
 static void interrupt_waiting(struct cb_shells *sh)
@@ -351,7 +346,7 @@ static void interrupt_waiting(struct cb_shells *sh)
 			cb_shell_interrupt(s, true);
 		return;
 	}
-	struct cb_request *r = cb_queue_take_if(&s->waiting, s->load, runs_code);
+	struct cb_request *r = cb_queue_take_if(&s->waiting, s->load, cb_request_runs_code);
 
 	if (r == NULL)
 		r = cb_shell_pop(s);

@@ -37,7 +37,7 @@ void cb_twins_failed(struct cb_transactions *tx, const char *why);
 /* The broker has kept the workspace's files for it, or brought them back; or it has not. `problem` is empty if all. */
 void cb_twins_files(struct cb_transactions *tx, enum cb_broker_op op, uint32_t number, bool done, const char *problem);
 /* What the last take-over undid, and those before it of which nobody was told, as members of an object;
- * "undone_calls":[…]: completed calls of host tools of the cells that they undid, or that are lost. */
+ * "undone_calls":[…]: calls of host tools, completed or in doubt, of the cells that they undid, or that are lost. */
 void cb_twins_write_undone(const struct cb_transactions *tx, struct cb_json *j);
 void cb_twins_write_undone_calls(const struct cb_transactions *tx, struct cb_json *j);
 /* Of metadata: "state", and what goes with it; more for the main shell. */
@@ -151,7 +151,9 @@ void cb_twins_confirm(struct cb_transactions *tx);
 /* Another one, when it is quiet: the youngest is gone, or could not be made, though nothing has run since. */
 void cb_twins_want_again(struct cb_transactions *tx);
 void cb_twins_on_idle(void *context);
-/* One without a name is ready. From a while after that on it is noticed whether Python works between cells. */
+/* One without a name is tried: until one is ready, nothing is noticed. If it fails, so would the next one. */
+void cb_twins_try(struct cb_transactions *tx);
+/* It is ready. From a while after that on it is noticed whether Python works between cells. */
 void cb_twins_rest(struct cb_transactions *tx);
 void cb_twins_on_rest(void *context);
 

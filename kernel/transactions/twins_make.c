@@ -254,8 +254,10 @@ bool cb_twins_make(struct cb_transactions *tx, const char *name)
 		tell_lack(tx, strerror(-w->lack));
 	if (t == NULL)
 		return false;
-	if (t->name[0] == '\0')
+	if (t->name[0] == '\0') {
 		w->stale = w->after_cell = false;
+		cb_twins_try(tx);
+	}
 	cb_twin_cost_begun(&w->cost, before);
 	if (cb_file_snapshots_on(tx)) {
 		t->files = CB_FILES_COMING;

@@ -239,9 +239,14 @@ static int64_t worked(const struct cb_transactions *tx)
 	return cb_usage_worked(tx->guest->python.pid, cb_file_snapshots_on(tx));
 }
 
-void cb_twins_rest(struct cb_transactions *tx)
+void cb_twins_try(struct cb_transactions *tx)
 {
 	tx->twins.rested = false;
+	cb_loop_arm(tx->loop, tx->twins.rest_timer, 0);
+}
+
+void cb_twins_rest(struct cb_transactions *tx)
+{
 	cb_loop_arm(tx->loop, tx->twins.rest_timer, cb_now_ns() + REST);
 }
 

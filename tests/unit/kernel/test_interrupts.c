@@ -404,6 +404,30 @@ static void test_interrupt_while_starting_behind_widgets(void **state)
 	(void)rig_guest_expect(r, CB_WIRE_DOWN_COMM_OPEN);
 }
 
+/* One that was sent before the cell is not for it, whatever waits before that. */
+static void test_interrupt_while_starting_from_before(void **state)
+{
+	struct rig *r = *state = rig_new();
+
+	rig_subscribe(r);
+	r->date = "2026-01-01T00:00:01.000000Z";
+	const char *comm = rig_send(r, RIG_SHELL, "comm_open",
+				    "{\"comm_id\":\"c\",\"target_name\":\"t\",\"data\":{}}", NULL);
+
+	r->date = "2026-01-01T00:00:03.000000Z";
+	(void)rig_execute(r, "a");
+	rig_until(r, two_wait);
+	rig_expect(r, RIG_IOPUB, "busy", comm);
+	r->date = "2026-01-01T00:00:02.000000Z";
+	const char *id = rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL);
+
+	rig_expect(r, RIG_CONTROL, "interrupt_reply", id);
+	r->date = NULL;
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+	assert_true(two_wait(r));
+}
+
 /* The jail is asked for, and not there: it comes, and serves the next one. */
 static void test_interrupt_before_there_is_a_jail(void **state)
 {
@@ -653,6 +677,7 @@ int main(void)
 		T(test_interrupt_ends_input),
 		T(test_interrupt_while_starting),
 		T(test_interrupt_while_starting_behind_widgets),
+		T(test_interrupt_while_starting_from_before),
 		T(test_interrupt_before_there_is_a_jail),
 		T(test_interrupt_of_one_that_aborts_nothing),
 		T(test_copying_of_what_was_woken_hangs),

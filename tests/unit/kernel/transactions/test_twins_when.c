@@ -75,6 +75,25 @@ static void test_work_where_a_twin_is_dear(void **state)
 	rig_twin_close(&first);
 }
 
+/* One that fails is tried again by the next cell's, not at once: what kept it from being made is there still. */
+static void test_one_that_fails(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t[2] = { rig_twin(r) };
+	uint64_t request;
+	const char *id;
+
+	rig_twin_rested(r);
+	id = rig_begin(r, "a", &request);
+	r->worked_ns++;
+	rig_end(r, id, request);
+	t[1] = rig_twin_asked(r);
+	id = rig_execute(r, "b");
+	rig_twin_answered(r, &t[1], "{\"status\":\"error\",\"ename\":\"OSError\",\"evalue\":\"no room\"}");
+	(void)rig_begun(r, id);
+	close_all(t, 2);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_teardown(f, rig_teardown)
@@ -82,6 +101,7 @@ int main(void)
 		T(test_work_between_cells),
 		T(test_what_a_copy_costs_is_no_work),
 		T(test_work_where_a_twin_is_dear),
+		T(test_one_that_fails),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
