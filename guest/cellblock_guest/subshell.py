@@ -177,6 +177,7 @@ class Subshell(Lane):
         self.payloads = []
         self.asks = False  # the running cell may
         self.asked = False  # and does: the question is open
+        self.answered = False  # the last request
         self.questions = 0  # the number of the last one
         self.clicks = self.used = 0  # interrupts; each allows another question in the place of an open one
         self.queue, self.answers = _Frames(), _Answers()
