@@ -346,10 +346,8 @@ static void interrupt_waiting(struct cb_shells *sh)
 			cb_shell_interrupt(s, true);
 		return;
 	}
-	struct cb_request *r = cb_queue_take_if(&s->waiting, s->load, cb_request_runs_code);
+	struct cb_request *r = cb_queue_take_next_cell(&s->waiting, s->load);
 
-	if (r == NULL)
-		r = cb_shell_pop(s);
 	if (r == NULL)
 		return;
 	cb_guest_give_up_start(sh->guest);

@@ -49,12 +49,22 @@ struct cb_request *cb_queue_pop(struct cb_queue *q, struct cb_load *load)
 	return q->head != NULL ? take(q, load, &q->head) : NULL;
 }
 
-struct cb_request *cb_queue_take_if(struct cb_queue *q, struct cb_load *load, bool (*is)(const struct cb_request *r))
+static struct cb_request **next_cell(struct cb_queue *q)
 {
 	for (struct cb_request **at = &q->head; *at != NULL; at = &(*at)->next)
-		if (is(*at))
-			return take(q, load, at);
-	return NULL;
+		if (cb_request_runs_code(*at))
+			return at;
+	return &q->head;
+}
+
+struct cb_request *cb_queue_next_cell(struct cb_queue *q)
+{
+	return *next_cell(q);
+}
+
+struct cb_request *cb_queue_take_next_cell(struct cb_queue *q, struct cb_load *load)
+{
+	return q->head != NULL ? take(q, load, next_cell(q)) : NULL;
 }
 
 struct cb_request *cb_queue_take(struct cb_queue *q, struct cb_load *load, struct cb_span msg_id)

@@ -16,7 +16,9 @@ void cb_queue_push(struct cb_queue *q, struct cb_load *load, struct cb_request *
 /* Before all others, behind those that came so. */
 void cb_queue_push_first(struct cb_queue *q, struct cb_load *load, struct cb_request *r);
 struct cb_request *cb_queue_pop(struct cb_queue *q, struct cb_load *load); /* NULL if none waits */
-/* The first of its kind. NULL if there is none. */
-struct cb_request *cb_queue_take_if(struct cb_queue *q, struct cb_load *load, bool (*is)(const struct cb_request *r));
+/* Whose an interrupt is while nothing runs: the first that runs code, not what frontends have sent before it; the first
+ * of all if none does. NULL if none waits. */
+struct cb_request *cb_queue_next_cell(struct cb_queue *q);
+struct cb_request *cb_queue_take_next_cell(struct cb_queue *q, struct cb_load *load);
 /* The one that a client names (a raw JSON string). NULL if it is not here. */
 struct cb_request *cb_queue_take(struct cb_queue *q, struct cb_load *load, struct cb_span msg_id);

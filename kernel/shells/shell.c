@@ -565,20 +565,12 @@ void cb_shell_due(const struct cb_shell *s, int64_t *look_at, int64_t *when)
 		cb_shell_next_look(look_at, when);
 }
 
-/* Whose an interrupt is while nothing runs: the first cell's, not what frontends have sent before it. */
-static struct cb_request *next_cell(const struct cb_shell *s)
-{
-	for (struct cb_request *r = s->waiting.head; r != NULL; r = r->next)
-		if (cb_request_runs_code(r))
-			return r;
-	return s->waiting.head;
-}
-
 /* What a client sends on control may be read after what it sends on shell later: the cell, at work or the next, would
  * get an interrupt that was meant for the one before it. */
-bool cb_shell_came_after(const struct cb_shell *s, const struct cb_request *interrupt)
+bool cb_shell_came_after(struct cb_shell *s, const struct cb_request *interrupt)
 {
-	const struct cb_request *cell = s->current != NULL ? s->current : next_cell(s), *i = interrupt;
+	const struct cb_request *cell = s->current != NULL ? s->current : cb_queue_next_cell(&s->waiting);
+	const struct cb_request *i = interrupt;
 
 	if (cell == NULL || i == NULL || i->session.data == NULL || i->session.len != cell->session.len ||
 	    memcmp(i->session.data, cell->session.data, i->session.len) != 0 || !(i->date < cell->date) ||
@@ -593,7 +585,7 @@ void cb_shell_interrupt(struct cb_shell *s, bool hard)
 	int64_t now = cb_now_ns();
 
 	if (s->current == NULL && s->waiting.head != NULL)
-		next_cell(s)->interrupted = true;
+		cb_queue_next_cell(&s->waiting)->interrupted = true;
 	if (s->current == NULL || s->answered || s->over)
 		return;
 	if (s->interrupted_at != 0 && hard && now - s->interrupted_at >= CB_DOUBLE_CLICK) {

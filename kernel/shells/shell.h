@@ -57,7 +57,7 @@ void cb_shell_over_time(struct cb_shell *s, bool over_cpu, bool wait_over);
 void cb_shell_next_look(int64_t *look_at, int64_t *when);
 /* Whether what it has at work, or begins next, was sent after this interrupt, which then is not for it; NULL = one that
  * no client has sent. */
-bool cb_shell_came_after(const struct cb_shell *s, const struct cb_request *interrupt);
+bool cb_shell_came_after(struct cb_shell *s, const struct cb_request *interrupt);
 /* The user's interrupt; with `hard` a second one ends what does not obey. Where nothing runs, what waits is interrupted
  * as soon as it is begun. */
 void cb_shell_interrupt(struct cb_shell *s, bool hard);
