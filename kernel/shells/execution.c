@@ -166,11 +166,12 @@ static void fail_for_lack_of_jail(struct cb_shells *sh, struct cb_request *r)
 	cb_shell_finish(s);
 }
 
-/* While Python starts, or comes back: clients that wait for the end of what they have asked would take an earlier
- * `idle` for it (jupyter console does, and then shows nothing of its first cell before the reply). */
+/* While Python starts or comes back, and cells while its state is kept: clients that wait for the end of what they have
+ * asked would take an earlier `idle` for it (jupyter console does, and then shows nothing of its cell before the reply,
+ * no question of input() either). */
 static void announce(struct cb_shells *sh, struct cb_request *r)
 {
-	if (r == NULL || r->announced || sh->guest->state == CB_GUEST_UP)
+	if (r == NULL || r->announced || (sh->guest->state == CB_GUEST_UP && !cb_request_is_execute(r)))
 		return;
 	cb_iopub_status(sh->jupyter, "busy", r->header);
 	r->announced = true;

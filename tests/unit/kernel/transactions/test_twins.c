@@ -110,21 +110,6 @@ static void test_in_any_order(void **state)
 	}
 }
 
-static void test_cells_wait_for_it(void **state)
-{
-	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
-	struct rig_twin t = rig_twin_asked(r);
-	const char *id = rig_execute(r, "a");
-
-	rig_barrier(r);
-	rig_twin_answered(r, &t, RIG_MADE);
-	rig_twin_says(&t, CB_TWIN_CONTROL_BORN, t.number);
-	rig_barrier(r);
-	rig_twin_registers(r, &t);
-	rig_end(r, id, rig_begun(r, id));
-	rig_twin_close(&t);
-}
-
 static void test_none_where_there_are_none(void **state)
 {
 	struct rig *r = *state = rig_new();
@@ -769,7 +754,6 @@ int main(void)
 #define T(f) cmocka_unit_test_teardown(f, rig_teardown)
 	const struct CMUnitTest tests[] = {
 		T(test_in_any_order),
-		T(test_cells_wait_for_it),
 		T(test_none_where_there_are_none),
 		T(test_unknown_numbers),
 		T(test_wrong_words_on_twin_control),

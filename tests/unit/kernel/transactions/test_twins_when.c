@@ -94,6 +94,28 @@ static void test_one_that_fails(void **state)
 	close_all(t, 2);
 }
 
+/* And are busy meanwhile: clients would take an earlier idle for their end. */
+static void test_cells_wait_for_it(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t = rig_twin_asked(r);
+	const char *id = rig_execute(r, "a");
+	uint64_t g;
+
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	rig_barrier(r);
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	rig_twin_answered(r, &t, RIG_MADE);
+	rig_twin_says(&t, CB_TWIN_CONTROL_BORN, t.number);
+	rig_barrier(r);
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	rig_twin_registers(r, &t);
+	rig_expect(r, RIG_IOPUB, "execute_input", id);
+	g = rig_guest_expect(r, CB_WIRE_EXECUTE);
+	rig_end(r, id, g);
+	rig_twin_close(&t);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_teardown(f, rig_teardown)
@@ -102,6 +124,7 @@ int main(void)
 		T(test_what_a_copy_costs_is_no_work),
 		T(test_work_where_a_twin_is_dear),
 		T(test_one_that_fails),
+		T(test_cells_wait_for_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
