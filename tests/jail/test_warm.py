@@ -486,3 +486,12 @@ def test_a_fault_within_each_start(monkeypatch, tmp_path):
 
     run = starts.Starts(tmp_path)
     assert run.faults(2 * len(starts.FAULTS)) == [] and run.number == 12
+
+
+def test_many_starts_at_once(monkeypatch, tmp_path):
+    """A few of what tests/soak/starts.py makes with --at-once."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "soak"))
+    import starts
+
+    run = starts.Starts(tmp_path)
+    assert run.at_once(6) == [] and run.number == 12

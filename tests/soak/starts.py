@@ -1,9 +1,11 @@
 """Kernels that come from one zygote, one after another, each with a cell: nothing may grow, and nothing may be left.
 
-Role: a command, `.venv/bin/python tests/soak/starts.py [--faults] [STARTS]` (10,000 by default); test code, outside
-the jail. With --faults the zygote is killed or stopped, or its pid 1 killed, at a random moment of each start: each
-kernel starts, cold at worst, and none has two Pythons. Invariants: only what belongs to our own kernels and zygote is
-counted. Exit status 1 if a start was cold that need not be, or something grew. tests/jail/test_warm.py makes a few.
+Role: a command, `.venv/bin/python tests/soak/starts.py [--faults | --at-once] [STARTS]` (10,000 by default); test
+code, outside the jail. With --faults the zygote is killed or stopped, or its pid 1 killed, at a random moment of each
+start: each kernel starts, cold at worst, and none has two Pythons. With --at-once all start at the same moment, once
+where no zygote is there, and once beside one: the same must hold, and at most one zygote be made. Invariants: only what
+belongs to our own kernels and zygote is counted. Exit status 1 if a start was cold that need not be, or something grew.
+tests/jail/test_warm.py makes a few.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import tempfile
 import threading
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -31,6 +34,7 @@ from warmth import await_true, zygotes
 SETTLED = 10  # starts, after which all that is kept has been made
 FAULTS = (("zygote", signal.SIGKILL), ("zygote", signal.SIGSTOP), ("its pid 1", signal.SIGKILL))
 MOMENTS = 0.2  # s after a kernel's start; a warm one has answered by then
+PATIENCE = 300  # s for a start among hundreds at the same moment
 FILES_MAX, MEMORY_MAX = 2, 8  # descriptors, MiB by which a process may have grown; it can't have by one for each start
 
 
@@ -82,9 +86,9 @@ class Starts:
                 pass
         return found
 
-    def lone(self):
-        """Waits until there is one Python only: of a start that was given up one may be about to end."""
-        await_true("one Python of the kernel, and no other", lambda: len(self.pythons()) == 1, 30)
+    def lone(self, count=1):
+        """Waits until each kernel has one Python only: of a start that was given up one may be about to end."""
+        await_true("one Python of each kernel, and no other", lambda: len(self.pythons()) == count, 30)
 
     def one(self, fault=None):
         """A kernel from start to end; whether it was warm. fault: what is done meanwhile, and may cost it its first
@@ -161,15 +165,81 @@ class Starts:
                 say(f"{number + 1} starts, {warm} warm in spite of the fault")
         return self.remaining()
 
+    def _answers(self, kernel, all_there):
+        """A kernel of many, from its first answer until all have given theirs; whether it was warm."""
+        with Client(kernel) as client:
+            try:
+                client.ready(timeout=PATIENCE)
+                answer = client.run("6 * 7", timeout=PATIENCE)
+                assert answer.result == "42", answer
+            except BaseException:
+                all_there.abort()
+                raise
+            all_there.wait(PATIENCE)
+            all_there.wait(PATIENCE)  # they have been counted
+        return ", warm, level" in kernel.said()
+
+    def _together(self, count):
+        """So many from start to end; how many were warm."""
+        folders = [self.folder / str(self.number + n) for n in range(count)]
+        self.number += count
+        all_there = threading.Barrier(count + 1)
+        many = []
+        try:
+            with ThreadPoolExecutor(count) as pool:
+                many.extend(kernels.Kernel(f, args=self.args, env={"CELLBLOCK_LOG": "info"}) for f in folders)
+                answers = [pool.submit(self._answers, kernel, all_there) for kernel in many]
+                try:
+                    all_there.wait(PATIENCE)
+                    self.lone(count)
+                    self.groups |= set().union(*(kernels.groups_of(kernel.family()) for kernel in many))
+                    all_there.wait(PATIENCE)
+                except threading.BrokenBarrierError:
+                    pass  # who broke it says why
+                except BaseException:
+                    all_there.abort()
+                    raise
+            wrong = [each.exception() for each in answers if each.exception()]
+            for why in sorted(wrong, key=lambda e: isinstance(e, threading.BrokenBarrierError)):
+                raise why  # others' barrier breaks by it
+            for kernel in many:
+                kernel.stop()
+        finally:
+            for kernel in many:
+                kernel.kill()
+        left = self.left.now([kernel.tmp for kernel in many])
+        assert not any(left.values()), left
+        for each in folders:
+            shutil.rmtree(each)
+        return sum(each.result() for each in answers)
+
+    def at_once(self, count, say=lambda *words: None):
+        """What was amiss, in words."""
+        self.args += ["--set", "transactions.mode=off"]  # a twin is a Python, too
+        amiss = []
+        warm = self._together(count)
+        say(f"{count} starts at once without a zygote, {warm} warm")
+        zygote = self.zygote()
+        try:
+            warm = self._together(count)
+            say(f"{count} starts at once beside a zygote, {warm} warm")
+            if self.zygote().process != zygote.process:
+                amiss.append("another zygote was made beside the one that was there")
+        finally:
+            zygote.end()
+        return amiss + self.remaining()
+
 
 def main(words):
     options = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    options.add_argument("--faults", action="store_true", help="kill or stop the zygote within each start")
+    how = options.add_mutually_exclusive_group()
+    how.add_argument("--faults", action="store_true", help="kill or stop the zygote within each start")
+    how.add_argument("--at-once", action="store_true", help="all at the same moment, twice")
     options.add_argument("starts", nargs="?", type=int, default=10000)
     asked = options.parse_args(words)
     with tempfile.TemporaryDirectory(prefix="cellblock-starts-") as folder:
         starts = Starts(Path(folder))
-        run = starts.faults if asked.faults else starts.run
+        run = starts.faults if asked.faults else starts.at_once if asked.at_once else starts.run
         amiss = run(asked.starts, lambda *words: print(*words, flush=True))
     print("\n".join(amiss) or "nothing grew, and nothing is left")
     return 1 if amiss else 0
