@@ -92,7 +92,13 @@ static int open_file(struct cb_audit *a, struct cb_err *err)
 	if (st.st_uid != geteuid() || st.st_nlink != 1)
 		return failed(a->path, -EPERM, "it belongs to another user or has a second name", err);
 	/* an older file with other rights is ours: nobody else reads on */
-	return fchmod(a->fd, 0600) < 0 ? failed(a->path, -errno, strerror(errno), err) : 0;
+	if (fchmod(a->fd, 0600) < 0)
+		return failed(a->path, -errno, strerror(errno), err);
+	/* each line takes a lock: where there are none, no line would ever be written */
+	if (flock(a->fd, LOCK_SH | LOCK_NB) < 0 && errno != EWOULDBLOCK)
+		return failed(a->path, -errno, "files can't be locked on its file system: name one on another", err);
+	(void)flock(a->fd, LOCK_UN);
+	return 0;
 }
 
 /* The hash of the file's last line, when others have written since, or at our first line. */

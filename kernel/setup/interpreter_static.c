@@ -179,15 +179,20 @@ static bool is_prefix(const char *folder)
 	return has(folder, "pyvenv.cfg") || has(folder, "conda-meta") || (lib != NULL && holds_library(lib));
 }
 
-static bool shown_anyway(const char *path)
+const char *cb_system_shown(const char *path)
 {
 	static const char *const system[] = { "/usr",	"/bin",	   "/sbin",	 "/lib",       "/lib32",
 					      "/lib64", "/libx32", "/nix/store", "/gnu/store", "/etc/alternatives" };
 
 	for (size_t i = 0; i < CB_COUNT(system); i++)
 		if (cb_path_below(path, system[i]))
-			return true;
-	return false;
+			return system[i];
+	return NULL;
+}
+
+static bool shown_anyway(const char *path)
+{
+	return cb_system_shown(path) != NULL;
 }
 
 /* Lists a folder (or, for a link outside any prefix, a file) under its own path and its real path. */

@@ -369,6 +369,17 @@ struct sight {
 	bool writable;
 };
 
+/* What of the system, or of the image in its place, shows `path`. Cells of a kernel that root started are another user,
+ * and open nothing there that is only root's. */
+static const char *system_of(const struct cb_jail_spec *spec, const char *path)
+{
+	if (cb_is_host_root())
+		return NULL;
+	if (spec->root_path == NULL)
+		return cb_system_shown(path);
+	return cb_path_below(path, spec->root_path) ? spec->root_path : NULL;
+}
+
 /* How cells see a path of the host's, which is absolute with all links resolved. */
 static struct sight sight_of(const struct cb_jail_spec *spec, const char *path)
 {
@@ -382,6 +393,10 @@ static struct sight sight_of(const struct cb_jail_spec *spec, const char *path)
 			return (struct sight){ spec->binds[i].source, writable ? "the writable mount" : "the mount",
 					       writable };
 	}
+	const char *system = system_of(spec, path);
+
+	if (system != NULL)
+		return (struct sight){ system, spec->root_path != NULL ? "root.path" : "the system's folder", false };
 	return (struct sight){ exposed_by(spec, path), "home.expose", false };
 }
 

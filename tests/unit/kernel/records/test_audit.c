@@ -12,12 +12,22 @@
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 static char folder[64];
 static char path[96];
+static int no_locks; /* what a file system without them says */
+
+int flock(int fd, int operation)
+{
+	if (no_locks == 0)
+		return (int)syscall(SYS_flock, fd, operation);
+	errno = no_locks;
+	return -1;
+}
 
 static struct cb_audit *open_log(const char *kernel)
 {
@@ -286,6 +296,25 @@ static void test_refused_files(void **state)
 	expect_refused(folder, -EISDIR, "irectory");
 }
 
+/* Nothing would ever be written there. */
+static void test_a_file_system_without_locks(void **state)
+{
+	static const int said[] = { ENOSYS, ENOLCK, EOPNOTSUPP };
+	struct cb_audit *a;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(said) / sizeof(said[0]); i++) {
+		no_locks = said[i];
+		expect_refused(path, -said[i], "can't be locked");
+	}
+	no_locks = EWOULDBLOCK; /* another kernel writes a line just now */
+	a = open_log("a");
+	no_locks = 0;
+	assert_int_equal(cb_audit_close(a), 0);
+	write_log("b", 1);
+	expect_log(1);
+}
+
 static int make_folder(void **state)
 {
 	(void)state;
@@ -321,6 +350,7 @@ int main(void)
 		T(test_no_member_breaks_a_line),
 		T(test_where_the_file_is),
 		T(test_refused_files),
+		T(test_a_file_system_without_locks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
