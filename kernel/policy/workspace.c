@@ -83,7 +83,7 @@ static int add_path(struct cb_strv *list, const char *folder, const char *below)
 int cb_workspace_used_always(struct cb_strv *ret)
 {
 	static const char *const below[] = { "/.local/share/jupyter", "/.jupyter", "/.ipython", "/.local/etc/jupyter",
-					     "/.cache/cellblock" };
+					     "/.cache/cellblock", "/.local/share/cellblock" };
 	CB_AUTO_PATH home = cb_path_home();
 	int r = 0;
 
@@ -100,6 +100,7 @@ int cb_workspace_used(struct cb_strv *ret)
 	int r = cb_workspace_used_always(ret);
 
 	r = r < 0 ? r : add_path(ret, getenv("XDG_DATA_HOME"), "/jupyter");
+	r = r < 0 ? r : add_path(ret, getenv("XDG_DATA_HOME"), "/cellblock"); /* the history of kernels that keep one */
 	r = r < 0 ? r : add_path(ret, getenv("JUPYTER_DATA_DIR"), "");
 	r = r < 0 ? r : add_path(ret, getenv("IPYTHONDIR"), "");
 	r = r < 0 ? r : cb_policy_user_folders(&config);
@@ -121,8 +122,9 @@ int cb_workspace_why_not(const struct cb_policy *policy, const struct cb_strv *u
 	for (size_t i = 0; i < used->count && policy->workspace_mode != CB_WS_RO; i++) {
 		if (!cb_path_below(real, used->items[i]))
 			continue;
-		*ret_why = cb_path_format("at or below %s, which Jupyter or Cellblock takes programs and settings from",
-					  used->items[i]);
+		*ret_why = cb_path_format(
+			"at or below %s, which Jupyter or Cellblock takes programs, settings or history from",
+			used->items[i]);
 		return *ret_why != NULL ? 0 : -ENOMEM;
 	}
 	return 0;

@@ -7,7 +7,8 @@
 
 /* Why this folder (a real path) can't be writable inside a jail: "the home folder"; NULL = it can. */
 const char *cb_workspace_refusal(const char *real);
-/* Adds the folders that Jupyter and Cellblock take programs and settings from, there or not, links resolved. */
+/* Adds the folders that Jupyter and Cellblock take programs, settings and history from, there or not, links resolved.
+ */
 int cb_workspace_used(struct cb_strv *ret);
 /* Only those that are such whatever folders the environment names: no kernel of this user has its workspace there. */
 int cb_workspace_used_always(struct cb_strv *ret);

@@ -559,8 +559,8 @@ static int check_mounts(const struct cb_jail_spec_input *in, const struct cb_str
 		if (around != NULL)
 			return cb_err_set(err, CB_E_DENIED, "mounts",
 					  "Mount it with mode \"ro\", or another folder.",
-					  "mounts: source %s can't be writable: it lies in %s, whose programs and "
-					  "settings cells may not change", source, around);
+					  "mounts: source %s can't be writable: it lies in %s, which cells may not "
+					  "change", source, around);
 	}
 	return 0;
 }

@@ -487,6 +487,20 @@ class Commands(unittest.TestCase):
         self.assertEqual(list((self.work / "sub").iterdir()), [])
         self.good("run", *ours, "sh", "-c", "echo x > beside")
 
+    def test_no_cell_writes_the_history_of_kernels_with_other_policies(self):
+        share = self.home / ".local/share"
+        (share / "cellblock").mkdir(parents=True)
+        history = share / "cellblock/history.sqlite"
+        history.write_text("theirs")
+        at = ("--policy", "agent", "--set", "workspace.mode=rw", "--workspace")
+        for write in ("echo x >> cellblock/history.sqlite", "echo x > cellblock/new", "mv cellblock other"):
+            self.assertNotEqual(self.cellblock("run", *at, share, "sh", "-c", write).returncode, 0, write)
+        self.assertEqual((history.read_text(), list(share.rglob("*"))), ("theirs", [history.parent, history]))
+        self.good("run", *at, share, "sh", "-c", "echo x > beside")
+        done = self.cellblock("run", *at, history.parent, "true")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("which Jupyter or Cellblock takes", done.stderr)
+
     def test_agent_works_on_an_overlay(self):
         (self.work / "file").write_text("x")
         done = self.good("run", "--policy", "agent", "sh", "-c", "pwd; ls -A; echo y > new; echo y > file; cat file")

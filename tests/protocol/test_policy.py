@@ -165,7 +165,7 @@ def test_a_pipe_is_no_policy(folder):
     assert said.returncode == 2 and "not a regular file" in said.stderr, said
 
 
-@pytest.mark.parametrize("what", ["policy", "history", "workspace", "kernelspecs", "config", "cache"])
+@pytest.mark.parametrize("what", ["policy", "history", "histories", "workspace", "kernelspecs", "config", "cache"])
 def test_nothing_protected_lies_in_a_writable_mount(folder, what):
     held = folder / "held"
     for each in (held / "beside", held / "work"):
@@ -176,6 +176,10 @@ def test_nothing_protected_lies_in_a_writable_mount(folder, what):
         args = ("--policy", str(held / "own.json"))
     elif what == "history":
         args = ("--set", f"history.file={held}/h/history.sqlite")
+    elif what == "histories":  # of kernels with other policies
+        (folder / "home/.local/share").mkdir(parents=True)
+        (folder / "home/.local/share/cellblock").symlink_to(held / "h")
+        args, env = ("--policy", "agent"), {"HOME": str(folder / "home"), "XDG_DATA_HOME": ""}
     elif what == "kernelspecs":
         env = {"XDG_DATA_HOME": str(held / "data")}
     elif what == "config":

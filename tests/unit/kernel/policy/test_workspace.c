@@ -54,10 +54,25 @@ static void test_home_and_its_parents(void **state)
 	assert_int_equal(rmdir(folder), 0);
 }
 
+/* Other kernels' histories, whatever this one's policy says of its own. */
+static void test_histories_are_used(void **state)
+{
+	CB_AUTO_STRV used = { 0 };
+
+	(void)state;
+	setenv("HOME", "/no-home/me", 1);
+	setenv("XDG_DATA_HOME", "/no-home/data", 1);
+	assert_int_equal(cb_workspace_used(&used), 0);
+	unsetenv("XDG_DATA_HOME");
+	assert_true(cb_strv_has(&used, "/no-home/me/.local/share/cellblock"));
+	assert_true(cb_strv_has(&used, "/no-home/data/cellblock"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_refused), cmocka_unit_test(test_allowed),
-					    cmocka_unit_test(test_home_and_its_parents) };
+					    cmocka_unit_test(test_home_and_its_parents),
+					    cmocka_unit_test(test_histories_are_used) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -358,11 +358,12 @@ static void test_a_workspace_in_what_jupyter_obeys(void **state)
 		{ "JUPYTER_PATH", "home/work", "home/work/kernels", true },
 		{ "JUPYTER_PATH", "home/work", "home/work", false },
 		{ "XDG_CACHE_HOME", "home", "home/cellblock", true },
+		{ "XDG_DATA_HOME", "home", "home/cellblock/x", true }, /* histories */
 		{ "XDG_CACHE_HOME", "home", "home/work", false },
 	};
 	static const char *const made[] = { "home/.jupyter",   "home/.jupyter/custom", "home/work/kernels",
-					    "home/cellblock",  "home/.local",	       "home/.local/etc",
-					    "home/.local/etc/jupyter" };
+					    "home/cellblock",  "home/cellblock/x",     "home/.local",
+					    "home/.local/etc", "home/.local/etc/jupyter" };
 	CB_AUTO_PATH home = cb_path_format("%s/home", folder);
 	char ro[] = "workspace.mode=ro", overlay[] = "workspace.mode=overlay";
 	struct cb_jail_spec spec;
