@@ -2,7 +2,8 @@
  *
  * Role: NAME is cellblock/NAME.json in the first of Jupyter's config paths that has it, as Jupyter itself orders them.
  * Trust domain: supervisor, at start. Invariants: the current folder, the workspace and what lies in it are never
- * looked into (policy.c refuses a file that lies in the workspace all the same); a name is no path.
+ * looked into (policy.c refuses a file that lies in the workspace all the same); a name is no path; for a file that
+ * can't be reached none that comes later is taken.
  */
 #include "find.h"
 
@@ -10,7 +11,7 @@
 #include <cellblock/sandbox.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "install_paths.h"
 #include "nearest.h"
@@ -90,6 +91,26 @@ static int unknown(const char *name, const struct cb_strv *folders, struct cb_er
 	return cb_err_set(err, CB_E_UNKNOWN, "policy", cure, "unknown policy \"%.100s\"", name);
 }
 
+static bool leads_nowhere(const char *done, const void *context)
+{
+	struct stat st;
+
+	(void)context;
+	return lstat(done, &st) == 0 && S_ISLNK(st.st_mode) && stat(done, &st) < 0;
+}
+
+/* One that can't be reached is no reason to take that of a later folder, which may allow more: reading it tells what is
+ * wrong. So it is where a link on the way leads nowhere, as to a disk that is not mounted. */
+static bool may_be_there(const char *path)
+{
+	CB_AUTO_PATH real = NULL;
+	struct stat st;
+
+	if (lstat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR))
+		return true;
+	return cb_path_follow(path, leads_nowhere, NULL, &real) != 0;
+}
+
 int cb_policy_find(const char *name, char **ret_path, struct cb_err *err)
 {
 	CB_AUTO_STRV folders = { 0 };
@@ -104,7 +125,7 @@ int cb_policy_find(const char *name, char **ret_path, struct cb_err *err)
 		path = cb_path_format("%s/cellblock/%s.json", folders.items[i], name);
 		if (path == NULL)
 			r = -ENOMEM;
-		else if (access(path, F_OK) < 0)
+		else if (!may_be_there(path))
 			cb_path_free(&path);
 	}
 	if (r < 0)

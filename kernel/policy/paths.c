@@ -5,6 +5,7 @@
  */
 #include "paths.h"
 
+#include <cellblock/sandbox.h>
 #include <errno.h>
 #include <limits.h>
 #include <pwd.h>
@@ -153,6 +154,22 @@ int cb_path_follow(const char *path, bool (*look)(const char *done, const void *
 	*ret_path = r != -ENOMEM ? cb_path_format("%s%s", w.done, w.len > 0 || w.left[0] != '\0' ? w.left : "/") : NULL;
 	cb_path_free(&w.left);
 	return r >= 0 && *ret_path == NULL ? -ENOMEM : r;
+}
+
+/* True, which ends the way: no memory. */
+static bool add_link(const char *done, const void *context)
+{
+	struct cb_strv *const *links = context;
+	struct stat st;
+
+	return lstat(done, &st) == 0 && S_ISLNK(st.st_mode) && cb_strv_add(*links, done) < 0;
+}
+
+int cb_path_links(const char *path, struct cb_strv *links, char **ret_path)
+{
+	int r = cb_path_follow(path, add_link, &links, ret_path);
+
+	return r > 0 ? -ENOMEM : r;
 }
 
 char *cb_path_home(void)

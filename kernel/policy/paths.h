@@ -4,6 +4,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct cb_strv;
+
 /* Whether `path` is `folder` or lies below it. Both absolute and clean. */
 bool cb_path_below(const char *path, const char *folder);
 /* Absolute, without empty, `.` and `..` parts, links not resolved. `base` NULL = the current folder. malloc'd; NULL =
@@ -17,6 +19,9 @@ char *cb_path_real(const char *path);
  * -ELOOP, -ENAMETOOLONG, -ENOMEM. */
 int cb_path_follow(const char *path, bool (*look)(const char *done, const void *context), const void *context,
 		   char **ret_path);
+/* As cb_path_follow, and adds each link on the way to `links`: who can exchange one chooses what the path means.
+ * -ENOMEM also for these. */
+int cb_path_links(const char *path, struct cb_strv *links, char **ret_path);
 /* A path with `~` and `~/` replaced by the user's home. malloc'd. */
 char *cb_path_expand(const char *path);
 /* printf into a new string; NULL = no memory. */

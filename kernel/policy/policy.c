@@ -163,8 +163,7 @@ static int read_file(const char *path, bool ceiling, struct cb_policy *p, struct
 	if (r < 0)
 		return cb_err_set(err, r, "policy", NULL, "%s: %s", path,
 				  r == CB_E_TOO_BIG ? "larger than 1 MiB" : strerror(-r));
-	real = cb_path_real(path);
-	if (real == NULL || cb_strv_add(&p->files, real) < 0)
+	if (cb_path_links(path, &p->links, &real) < 0 || cb_strv_add(&p->files, real) < 0)
 		return cb_err_set(err, -ENOMEM, "policy", NULL, "%s: can't be resolved", path);
 	return cb_policy_parse(p, ceiling, path, text, len, err);
 }
@@ -264,8 +263,16 @@ static int resolve_paths(struct cb_policy *p, struct cb_err *err)
 	return 0;
 }
 
-/* A policy that cells could rewrite would be none. Where the default folder can't be the workspace of any kernel, cells
- * get an empty one in memory. */
+static const char *first_below(const struct cb_strv *paths, const char *folder)
+{
+	for (size_t i = 0; i < paths->count; i++)
+		if (cb_path_below(paths->items[i], folder))
+			return paths->items[i];
+	return NULL;
+}
+
+/* A policy that cells could rewrite, or exchange by a link, would be none. Where the default folder can't be the
+ * workspace of any kernel, cells get an empty one in memory. */
 static int check_not_in_workspace(const struct cb_policy *p, struct cb_err *err)
 {
 	CB_AUTO_PATH real = cb_path_real(p->workspace_path);
@@ -279,13 +286,14 @@ static int check_not_in_workspace(const struct cb_policy *p, struct cb_err *err)
 		return cb_err_set(err, -ENOMEM, "policy", NULL, "out of memory");
 	if (why != NULL)
 		return 0;
-	for (size_t i = 0; i < p->files.count; i++)
-		if (cb_path_below(p->files.items[i], real))
-			return cb_err_set(err, CB_E_DENIED, "policy",
-					  "Move it out of the workspace.",
-					  "the policy %s lies in the workspace %s, which %s can write",
-					  p->files.items[i], real, cb_workspace_writers(p));
-	return 0;
+	const char *file = first_below(&p->files, real), *link = first_below(&p->links, real);
+
+	if (file == NULL && link == NULL)
+		return 0;
+	return cb_err_set(err, CB_E_DENIED, "policy", "Move it out of the workspace.",
+			  "the %s %s lies in the workspace %s, which %s can write",
+			  file != NULL ? "policy" : "link to the policy", file != NULL ? file : link, real,
+			  cb_workspace_writers(p));
 }
 
 /* Where a group above us has less than the policy allows, its limit would be met first: the kernel would kill any of
@@ -357,5 +365,6 @@ void cb_policy_release(struct cb_policy *p)
 		cb_policy_key_release(p, &cb_policy_keys[i]);
 	free(p->name);
 	cb_strv_release(&p->files);
+	cb_strv_release(&p->links);
 	*p = (struct cb_policy){ 0 };
 }

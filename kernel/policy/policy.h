@@ -60,6 +60,7 @@ struct cb_policy {
 	struct cb_strv devices;
 
 	struct cb_strv files; /* absolute paths of the files read, to be protected */
+	struct cb_strv links; /* on the way to them: cells must not lead them to another file */
 };
 
 /* The file that history.file "user" means, ":memory:" where there is no home; malloc'd. */

@@ -307,15 +307,6 @@ static char *existing_folder(const char *path)
 	return real;
 }
 
-/* A link: cells must not lead it elsewhere. True, which ends the way: no memory. */
-static bool add_link(const char *done, const void *context)
-{
-	struct cb_strv *const *list = context;
-	struct stat st;
-
-	return lstat(done, &st) == 0 && S_ISLNK(st.st_mode) && cb_strv_add(*list, done) < 0;
-}
-
 /* The history's folder, with the links on the way there: SQLite makes files beside it, which a guest must not make
  * first. One above the workspace is out of its sight. */
 static int protect_history(const struct cb_jail_spec_input *in, struct cb_jail_spec *spec, struct cb_err *err)
@@ -328,7 +319,7 @@ static int protect_history(const struct cb_jail_spec_input *in, struct cb_jail_s
 
 	if (file == NULL || file[0] != '/')
 		return 0;
-	if (cb_path_follow(file, add_link, &list, &real) > 0 || real == NULL)
+	if (cb_path_links(file, list, &real) == -ENOMEM || real == NULL)
 		return no_memory(err);
 	linked = strcmp(file, real) != 0;
 	folder = existing_folder(real);
@@ -471,6 +462,8 @@ static int plan_protected(const struct cb_jail_spec_input *in, const struct cb_s
 		r = protect_interpreter(list, in->interpreter);
 	if (r == 0)
 		r = add_all(list, &in->policy->files);
+	if (r == 0)
+		r = add_all(list, &in->policy->links);
 	if (r == 0)
 		r = add_all(list, used);
 	if (r == 0)

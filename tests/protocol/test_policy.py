@@ -91,6 +91,18 @@ def test_never_from_the_workspace(folder):
     assert explain(work, "--policy", "named").returncode == 2
 
 
+def test_one_that_cannot_be_reached_is_not_replaced_by_a_later_one(folder):
+    """A link to a disk that is not mounted: the other one of that name may allow more."""
+    strict, later = folder / "config/cellblock/strict.json", folder / "later/cellblock/strict.json"
+    later.parent.mkdir(parents=True)
+    later.write_text('{"limits.pids": 99}')
+    env = {"JUPYTER_CONFIG_PATH": f"{folder}/config:{folder}/later"}
+    assert keys(explain(folder / "work", "--policy", "strict", env=env))["limits.pids"] == 99
+    strict.symlink_to("/no/such/disk/strict.json")
+    said = explain(folder / "work", "--policy", "strict", env=env)
+    assert said.returncode == 2 and f"{strict}: No such file" in said.stderr, said
+
+
 def test_from_a_folder_that_is_no_workspace(folder):
     """In Jupyter's own the default workspace is an empty folder in memory."""
     own = folder / "home/.jupyter/cellblock"
@@ -165,7 +177,9 @@ def test_a_pipe_is_no_policy(folder):
     assert said.returncode == 2 and "not a regular file" in said.stderr, said
 
 
-@pytest.mark.parametrize("what", ["policy", "history", "histories", "workspace", "kernelspecs", "config", "cache"])
+@pytest.mark.parametrize(
+    "what", ["policy", "link", "history", "histories", "workspace", "kernelspecs", "config", "cache"]
+)
 def test_nothing_protected_lies_in_a_writable_mount(folder, what):
     held = folder / "held"
     for each in (held / "beside", held / "work"):
@@ -174,6 +188,10 @@ def test_nothing_protected_lies_in_a_writable_mount(folder, what):
     args, env, work = (), {}, folder / "work"
     if what == "policy":
         args = ("--policy", str(held / "own.json"))
+    elif what == "link":  # a cell could lead it to another policy
+        (folder / "strict.json").write_text("{}")
+        (held / "link.json").symlink_to(folder / "strict.json")
+        args = ("--policy", str(held / "link.json"))
     elif what == "history":
         args = ("--set", f"history.file={held}/h/history.sqlite")
     elif what == "histories":  # of kernels with other policies

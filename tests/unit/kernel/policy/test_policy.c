@@ -154,6 +154,39 @@ static void test_config_paths(void **state)
 	unsetenv("VIRTUAL_ENV");
 }
 
+/* A later one of that name may allow more. */
+static void test_one_that_cannot_be_reached(void **state)
+{
+	CB_AUTO_PATH first = write_file("far/cellblock/other.json", "{}");
+	CB_AUTO_PATH second = write_file("near/cellblock/strict.json", "{}");
+	CB_AUTO_PATH strict = cb_path_format("%s/far/cellblock/strict.json", folder);
+	CB_AUTO_PATH far = cb_path_format("%s/far", folder);
+	CB_AUTO_PATH disk = cb_path_format("%s/disk", folder);
+	CB_AUTO_PATH below = cb_path_format("%s/far/cellblock", folder);
+	CB_AUTO_PATH config = cb_path_format("%s/far:%s/near", folder, folder);
+	struct cb_policy p;
+	struct cb_err err;
+
+	(void)state;
+	setenv("JUPYTER_CONFIG_PATH", config, 1);
+	assert_int_equal(load("strict", NULL, &p, &err), 0); /* in the first there is none */
+	assert_string_equal(p.name, second);
+	cb_policy_release(&p);
+	assert_int_equal(symlink("/no/such/disk/strict.json", strict), 0);
+	expect_error(-ENOENT, "strict", NULL, strict);
+	assert_int_equal(unlink(strict) | symlink("strict.json", strict), 0);
+	expect_error(-ELOOP, "strict", NULL, strict);
+	assert_int_equal(unlink(strict) | rename(far, disk) | symlink("/no/such/disk", far), 0);
+	expect_error(-ENOENT, "strict", NULL, strict);
+	assert_int_equal(unlink(far) | symlink("disk", far), 0); /* mounted again */
+	assert_int_equal(load("strict", NULL, &p, &err), 0);
+	cb_policy_release(&p);
+	assert_int_equal(unlink(first) | rmdir(below), 0);
+	assert_int_equal(load("strict", NULL, &p, &err), 0);
+	cb_policy_release(&p);
+	unsetenv("JUPYTER_CONFIG_PATH");
+}
+
 static void expect_bad_file(int code, const char *text, const char *word)
 {
 	CB_AUTO_PATH path = write_file("bad.json", text);
@@ -201,6 +234,17 @@ static void test_not_in_workspace(void **state)
 	expect_error(CB_E_DENIED, path, set, "workspace");
 	assert_int_equal(symlink(path, link), 0);
 	expect_error(CB_E_DENIED, link, set, "workspace"); /* where it lies counts, not how it is named */
+	/* cells could lead a link to another one */
+	CB_AUTO_PATH outside = write_file("outside/other.json", "{}");
+	CB_AUTO_PATH way = cb_path_format("%s/work/way", folder);
+	CB_AUTO_PATH by_way = cb_path_format("%s/work/way/other.json", folder);
+
+	assert_int_equal(symlink("../outside", way), 0);
+	expect_error(CB_E_DENIED, by_way, set, way);
+	expect_error(CB_E_DENIED, by_way, set, "the link to the policy");
+	assert_int_equal(cb_policy_load(outside, (char *[]){ set, NULL }, 1, &p, &err), 0);
+	cb_policy_release(&p);
+	assert_int_equal(unlink(way), 0);
 	assert_int_equal(cb_policy_load(path, (char *[]){ set, NULL }, 1, &p, &err), CB_E_DENIED);
 	assert_non_null(strstr(err.text, "which cells can write"));
 	assert_int_equal(cb_policy_load(path, (char *[]){ set, (char[]){ "workspace.mode=ro" } }, 2, &p, &err),
@@ -287,6 +331,7 @@ int main(void)
 		cmocka_unit_test(test_environment_and_file),
 		cmocka_unit_test(test_names),
 		cmocka_unit_test(test_config_paths),
+		cmocka_unit_test(test_one_that_cannot_be_reached),
 		cmocka_unit_test(test_bad_files),
 		cmocka_unit_test(test_file_mode),
 		cmocka_unit_test(test_not_in_workspace),
