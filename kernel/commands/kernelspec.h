@@ -20,6 +20,8 @@ int cb_kernelspec_places(bool more, struct cb_strv *ret_folders);
 char *cb_kernelspec_program(const char *folder, const char **ret_package);
 /* A kernelspec that starts this program and that Jupyter sees; malloc'd, NULL = none. */
 char *cb_kernelspec_visible(const struct cb_places *places);
+/* Whether an install or uninstall was interrupted there: no kernel.json, but the facts that `install` keeps. */
+bool cb_kernelspec_is_rest(const char *folder);
 /* Removes what `install` wrote there, and says so. */
 int cb_kernelspec_remove(const char *folder, struct cb_err *err);
 /* Removes the files that `install` writes, by name, and the folder where it is empty then (else -ENOTEMPTY). */

@@ -2,8 +2,8 @@
  *
  * Role: takes away the files that install writes, by name, and the folders that are empty then. Trust domain:
  * supervisor's program, no secrets. Invariants: a kernelspec that does not start this program's kernel is left alone;
- * kernel.json goes first, so that no frontend offers half a kernelspec; no link is followed below the kernelspec's
- * folder.
+ * kernel.json goes first, so that no frontend offers half a kernelspec, and interpreter.json last, so that what an
+ * interrupted command leaves is known for what it is; no link is followed below the kernelspec's folder.
  */
 #include <cellblock/fd.h>
 #include <cellblock/folder.h>
@@ -12,30 +12,30 @@
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <jansson.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "kernelspec.h"
 #include "policy/paths.h"
+#include "setup/interpreter_script.h"
 #include "setup/interpreter_static.h"
 
 #define STEP "kernelspec"
 #define MAX_SPEC (1u << 20)
 #define CB_RESOURCE_DIR "{resource_dir}"
 
-static int read_spec(const char *folder, json_t **ret_spec, struct cb_err *err)
+/* NULL if it is no JSON. */
+static int read_json(const char *folder, const char *name, json_t **ret_json)
 {
-	CB_AUTO_PATH path = cb_path_format("%s/kernel.json", folder);
+	CB_AUTO_PATH path = cb_path_format("%s/%s", folder, name);
 	CB_AUTO_FD fd = path != NULL ? open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK) : -1;
 	CB_AUTO_PATH text = NULL;
 	size_t len = 0;
 	int r = fd < 0 ? -errno : cb_fd_read_all(fd, MAX_SPEC, &text, &len);
 
 	if (r < 0)
-		return cb_err_set(err, r, STEP,
-				  "`jupyter kernelspec list` has the names and places of all; --name, --sys-prefix and "
-				  "--prefix choose another.",
-				  "no kernelspec in %s: %s", folder, cb_err_text(r));
-	*ret_spec = json_loadb(text, len, 0, NULL);
+		return r;
+	*ret_json = json_loadb(text, len, 0, NULL);
 	return 0;
 }
 
@@ -74,7 +74,7 @@ char *cb_kernelspec_program(const char *folder, const char **ret_package)
 	json_auto_t *spec = NULL;
 
 	*ret_package = NULL;
-	if (read_spec(folder, &spec, NULL) < 0 || !is_ours(spec))
+	if (read_json(folder, "kernel.json", &spec) < 0 || !is_ours(spec))
 		return NULL;
 
 	const char *named = json_string_value(json_array_get(json_object_get(spec, "argv"), 0));
@@ -88,15 +88,28 @@ char *cb_kernelspec_program(const char *folder, const char **ret_package)
 	return strdup(found != NULL ? found : named);
 }
 
+bool cb_kernelspec_is_rest(const char *folder)
+{
+	CB_AUTO_PATH kernel = cb_path_format("%s/kernel.json", folder);
+	json_auto_t *facts = NULL;
+	struct stat st;
+
+	if (kernel == NULL || lstat(kernel, &st) == 0 || errno != ENOENT)
+		return false;
+	return read_json(folder, "interpreter.json", &facts) == 0 && json_is_object(json_object_get(facts, "stamp"));
+}
+
 static int remove_at(int folder, const char *name, int flags)
 {
 	return unlinkat(folder, name, flags) < 0 && errno != ENOENT ? -errno : 0;
 }
 
-/* Compiled modules of the guest, and the lists beside them. */
+/* Compiled modules of the guest, and the lists beside them; also under the names that they have while they are
+ * written (cb_file_replace), where a process was killed. */
 int cb_kernelspec_remove_cache(int folder)
 {
-	static const char *const patterns[] = { "*.pyc", "fontlist-*.json", "trees-*.pkl" };
+	static const char *const patterns[] = { "*.pyc",	"fontlist-*.json",	  "trees-*.pkl",
+						"*.pyc.??????", "fontlist-*.json.??????", "trees-*.pkl.??????" };
 	CB_AUTO_FOLDER dir = cb_folder_open(folder, "pycache", O_NOFOLLOW);
 	const struct dirent *entry;
 	int r = 0;
@@ -111,6 +124,12 @@ int cb_kernelspec_remove_cache(int folder)
 	return r < 0 ? r : remove_at(folder, "pycache", AT_REMOVEDIR);
 }
 
+/* Files are left in a folder that are not ours. */
+static bool has_others(int code)
+{
+	return code == -ENOTEMPTY || code == -EEXIST;
+}
+
 int cb_kernelspec_remove_files(const char *path)
 {
 	CB_AUTO_FD folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -121,9 +140,12 @@ int cb_kernelspec_remove_files(const char *path)
 	for (size_t i = 0; r == 0 && i < CB_KERNELSPEC_LOGOS; i++)
 		r = remove_at(folder, cb_kernelspec_logos[i], 0);
 	if (r == 0)
-		r = remove_at(folder, "interpreter.json", 0);
-	if (r == 0)
 		r = cb_kernelspec_remove_cache(folder);
+	if (r == 0 || has_others(r)) {
+		int facts = remove_at(folder, "interpreter.json", 0);
+
+		r = facts < 0 ? facts : r;
+	}
 	if (r == 0 && rmdir(path) < 0)
 		r = -errno;
 	return r;
@@ -132,27 +154,30 @@ int cb_kernelspec_remove_files(const char *path)
 int cb_kernelspec_remove(const char *folder, struct cb_err *err)
 {
 	json_auto_t *spec = NULL;
-	int r = read_spec(folder, &spec, err);
-	bool ours = r == 0 && is_ours(spec);
+	int r = read_json(folder, "kernel.json", &spec);
+	bool rest = r == -ENOENT && cb_kernelspec_is_rest(folder), ours = r == 0 && is_ours(spec);
 	const char *package = ours ? packages_remover(spec) : NULL;
 
-	if (r < 0)
-		return r;
+	if (r < 0 && !rest)
+		return cb_err_set(err, r, STEP,
+				  "`jupyter kernelspec list` has the names and places of all; --name, --sys-prefix and "
+				  "--prefix choose another.",
+				  "no kernelspec in %s: %s", folder, cb_err_text(r));
 	if (package != NULL)
 		return cb_err_set(err, CB_E_DENIED, STEP, NULL, "left the kernelspec in %s: it came with %s", folder,
 				  package);
-	if (!ours)
+	if (!ours && !rest)
 		return cb_err_set(err, CB_E_DENIED, STEP,
 				  "`jupyter kernelspec remove` removes those of other programs.",
 				  "the kernelspec in %s does not start cellblock: left as it is", folder);
 	r = cb_kernelspec_remove_files(folder);
-	if (r == -ENOTEMPTY || r == -EEXIST) {
+	if (has_others(r)) {
 		printf("Removed the kernelspec; in %s files are left that install did not write\n", cb_shown(folder));
 		return 0;
 	}
 	if (r < 0)
 		return cb_err_set(err, r, STEP, NULL, "%s can't be removed: %s", folder, strerror(-r));
-	printf("Removed the kernelspec %s\n", cb_shown(folder));
+	printf("Removed %sthe kernelspec %s\n", rest ? "what was left of " : "", cb_shown(folder));
 	CB_AUTO_PATH kernels = cb_path_parent(folder);
 
 	if (kernels != NULL)
@@ -160,11 +185,24 @@ int cb_kernelspec_remove(const char *folder, struct cb_err *err)
 	return 0;
 }
 
+/* Whether a wheel has put its kernelspec there, which `install --sys-prefix` replaces. */
+static bool is_wheels_place(const char *folder)
+{
+	CB_AUTO_PATH script = cb_interpreter_script_of_ours();
+	CB_AUTO_PATH prefix = script != NULL ? cb_places_prefix() : NULL;
+	CB_AUTO_PATH place = prefix != NULL ? cb_path_format("%s/share/jupyter/kernels/cellblock", prefix) : NULL;
+	CB_AUTO_PATH wheels = place != NULL ? cb_path_real(place) : NULL;
+	CB_AUTO_PATH real = cb_path_real(folder);
+
+	return wheels != NULL && real != NULL && strcmp(wheels, real) == 0;
+}
+
 int cb_command_uninstall(const struct cb_options *o)
 {
 	struct cb_interpreter interpreter = { 0 };
 	struct cb_err err = { 0 };
 	CB_AUTO_PATH folder = NULL;
+	bool wheels = false;
 
 	if (o->all || o->dry_run)
 		return cb_uninstall_all(o, &err) < 0 ? cb_command_fail("uninstall", &err) : 0;
@@ -174,7 +212,12 @@ int cb_command_uninstall(const struct cb_options *o)
 	if (r == 0)
 		r = cb_kernelspec_folder(o, &interpreter, &folder, &err);
 	if (r == 0)
+		wheels = is_wheels_place(folder); /* before it is gone */
+	if (r == 0)
 		r = cb_kernelspec_remove(folder, &err);
+	if (r == 0 && wheels)
+		printf("`pip install --force-reinstall --no-deps cellblock` brings back the kernelspec that the wheel "
+		       "had there\n");
 	cb_interpreter_release(&interpreter);
 	return r < 0 ? cb_command_fail("uninstall", &err) : 0;
 }

@@ -38,19 +38,20 @@ static void remove_spec(struct removal *a, const char *folder)
 	const char *package;
 	CB_AUTO_PATH program = cb_kernelspec_program(folder, &package);
 	CB_AUTO_PATH real = program != NULL && program[0] == '/' ? cb_path_real(program) : NULL;
+	bool rest = program == NULL && cb_kernelspec_is_rest(folder); /* nobody starts that any more */
 	struct cb_err err = { 0 };
 
-	if (program == NULL)
+	if (program == NULL && !rest)
 		return;
 	if (package != NULL)
 		printf("Left %s: it came with %s\n", cb_shown(folder), package);
-	else if (program[0] != '/')
+	else if (!rest && program[0] != '/')
 		printf("Left the kernelspec %s: it starts \"%s\", and what that is depends on where Jupyter runs\n",
 		       cb_shown(folder), cb_shown(program));
 	else if (real != NULL && strcmp(real, a->places->self) != 0)
 		printf("Left the kernelspec %s: it starts another Cellblock\n", cb_shown(folder));
 	else if (a->dry_run)
-		printf("Would remove the kernelspec %s\n", cb_shown(folder));
+		printf("Would remove %sthe kernelspec %s\n", rest ? "what is left of " : "", cb_shown(folder));
 	else if (cb_kernelspec_remove(folder, &err) < 0)
 		failed(a, folder, err.code);
 }

@@ -90,6 +90,57 @@ def test_all(env, tmp_path):
     assert "ipython" not in said and "Removed" not in run("uninstall", "--all", env=env)
 
 
+def half(folder, name):
+    """As an interrupted `install` leaves it, or an uninstall."""
+    (folder / name / "pycache").mkdir(parents=True)
+    (folder / name / "interpreter.json").write_text('{"stamp": {"path": "/usr/bin/python3"}, "answer": {}}')
+    (folder / name / "logo-64x64.png").write_text("")
+    for each in ("bundle.pyc", "bundle.pyc.Ab12cd", "fontlist-v390.json.Ab12cd", "trees-33-1.pkl.Ab12cd"):
+        (folder / name / "pycache" / each).write_text("")
+
+
+def test_what_an_interrupted_command_leaves(env, tmp_path):
+    user = tmp_path / ".local/share/jupyter/kernels"
+    half(user, "half")
+    half(user, "full")
+    half(user, "other")
+    half(user, "link")
+    (user / "other/interpreter.json").write_text("{}")  # somebody else's
+    (user / "link/kernel.json").symlink_to("/no/such/disk/kernel.json")
+    (user / "full/pycache/mine").write_text("")
+    cache = tmp_path / ".cache/cellblock"
+    half(cache, "0123456789abcdef")
+    (cache / "0123456789abcdef/logo-64x64.png").unlink()
+    said = run("uninstall", "--all", "--dry-run", env=env)
+    assert f"Would remove what is left of the kernelspec {user}/half\n" in said
+    assert f"Removed what was left of the kernelspec {user}/half\n" in run("uninstall", "--name", "half", env=env)
+    assert not (user / "half").exists()
+    half(user, "half")
+    kept = wheels.files_below(user / "other") | wheels.files_below(user / "link")
+    said = run("uninstall", "--all", env=env)
+    assert f"Removed what was left of the kernelspec {user}/half\n" in said
+    assert f"in {user}/full files are left that install did not write" in said
+    assert {p.name for p in user.iterdir()} == {"full", "other", "link"} and not cache.exists()
+    assert wheels.files_below(user / "other") | wheels.files_below(user / "link") == kept
+    assert wheels.files_below(user / "full") == {"pycache/mine"}
+    assert "kernelspec" not in run("uninstall", "--all", env=env)
+    assert "no kernelspec in" in run("uninstall", "--name", "full", env=env, status=1)
+
+
+def test_where_a_wheel_had_its_kernelspec(env, tmp_path):
+    """`install --sys-prefix` has replaced it."""
+    prefix, again = Path(PROGRAM).parents[1], "pip install --force-reinstall --no-deps cellblock"
+    for script in (False, True):
+        if script:
+            (prefix / "bin/cellblock-python").write_text("#!python\n")
+        for folder, name in ((prefix, "cellblock"), (prefix, "other"), (tmp_path, "cellblock")):
+            put(folder / "share/jupyter/kernels", name, PROGRAM)
+            said = run("uninstall", "--prefix", str(folder), "--name", name, env=env)
+            assert "Removed the kernelspec" in said
+            assert (again in said) == (script and (folder, name) == (prefix, "cellblock")), said
+    (prefix / "bin/cellblock-python").unlink()
+
+
 def test_a_program_that_is_named_without_its_folder(env, tmp_path):
     """Jupyter looks it up in its own PATH, which may have another Cellblock."""
     user, folder = tmp_path / ".local/share/jupyter/kernels", tmp_path / "bin"
