@@ -89,6 +89,8 @@ struct cb_judged {
  * A rename is REMOVE of the source and MAKE of the target; an exchange is both for either. */
 int cb_judge(const struct cb_judge *judge, const char *path, enum cb_act act, mode_t type, int content,
 	     struct cb_judged *ret);
+/* Whether some pattern is about git: see about_git. */
+bool cb_judge_about_git(const struct cb_judge *judge);
 /* A second name `to` for the entry `from`, which S_IFMT bits `type` say may be a symbolic link: both are judged, and
  * neither leads into a git folder or out of it. Where a link leads from there is left to cb_judge_link_text. */
 int cb_judge_link(const struct cb_judge *judge, const char *from, const char *to, mode_t type,

@@ -22,9 +22,8 @@ bool cb_name_among(const char *at, size_t n, const char *const *list, size_t cou
 
 /* ---- judge.c ---- */
 
-/* ".git", or what begins so; and whether one is among the judge's. */
+/* ".git", or what begins so. */
 bool cb_is_git_pattern(const char *pattern);
-bool cb_judge_about_git(const struct cb_judge *judge);
 /* Whether the names above the workspace begin a longer pattern: -EROFS. */
 int cb_judge_begun_above(const struct cb_judge *judge);
 /* What an environment is known by; and what it is made of, folded. */

@@ -16,8 +16,15 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Opens the entry itself for an act by descriptor; `link` is what leads to it. */
-static int open_entry(const struct cb_entry *e, struct cb_judged *ret_judged, int *ret_fd, char link[32])
+/* What leads to a descriptor, from /proc. */
+static void name_link(int fd, char link[32])
+{
+	snprintf(link, 32, "self/fd/%d", fd);
+}
+
+/* Opens the entry itself for an act by descriptor; `link` is what leads to it, `st` what it is before that act. */
+static int open_entry(const struct cb_entry *e, struct cb_judged *ret_judged, int *ret_fd, char link[32],
+		      struct stat *ret_st)
 {
 	struct stat st;
 	int fd, r = cb_entry_judge_closed(e, CB_ACT_CHANGE, ret_judged);
@@ -28,7 +35,8 @@ static int open_entry(const struct cb_entry *e, struct cb_judged *ret_judged, in
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return -errno;
 	*ret_fd = fd;
-	snprintf(link, 32, "self/fd/%d", fd);
+	*ret_st = st;
+	name_link(fd, link);
 	if (e->itself && !cb_is_same_file(&st, &e->st))
 		return -ESTALE; /* by now another lies where the one that is meant had been found */
 	/* of a file with names elsewhere the attributes are elsewhere, too */
@@ -52,12 +60,13 @@ void cb_serve_access(struct cb_request *q)
 	CB_AUTO_ENTRY e = CB_ENTRY_NONE;
 	CB_AUTO_JUDGED j = CB_JUDGED_NONE;
 	CB_AUTO_FD fd = -1;
+	struct stat st;
 	char link[32];
 	int r;
 
 	if (!cb_entry_find_there(q, (flags & AT_SYMLINK_NOFOLLOW) == 0 ? CB_FIND_FOLLOW : 0, &e))
 		return;
-	r = open_entry(&e, &j, &fd, link);
+	r = open_entry(&e, &j, &fd, link, &st);
 	if (r == 0 && faccessat(cb_notify_self.proc, link, cb_arg_int(q, q->call->a) & 7, 0) < 0)
 		r = -errno;
 	cb_request_done(q, r);
@@ -84,25 +93,56 @@ static int judge_mode(const struct cb_entry *e, const struct cb_judged *j, int f
 	return e->path[0] == '\0' || (j->about_git && is_git_folder(j, fd)) ? -EROFS : 0;
 }
 
+static int set_mode(const char *link, mode_t mode)
+{
+	return syscall(SYS_fchmodat, cb_notify_self.proc, link, mode) < 0 ? -errno : 0;
+}
+
+/* A mode by which others may write, of what is not found in the workspace, is not left to the kernel. By then a thread
+ * may have exchanged the string, or the descriptor, for that of a file that was opened here, before which no mount
+ * stands. So it is set on what is looked at. If that is such a file its name was not found: it has none any more, or
+ * the mode is refused. */
+static int set_mode_elsewhere(struct cb_request *q, const struct cb_entry *e, mode_t mode)
+{
+	CB_AUTO_FD fd = -1;
+	struct stat st;
+	char link[32];
+	int r = cb_caller_meant(q, e, &fd);
+
+	if (r < 0)
+		return r == -ESRCH ? -EROFS : r; /* it can't be looked at */
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (cb_is_served(fd) && st.st_nlink > 0)
+		return -EROFS;
+	name_link(fd, link);
+	return set_mode(link, mode);
+}
+
 void cb_serve_chmod(struct cb_request *q)
 {
 	mode_t mode = (mode_t)cb_arg_int(q, q->call->a) & 01777;
 	CB_AUTO_ENTRY e = CB_ENTRY_NONE;
 	CB_AUTO_JUDGED j = CB_JUDGED_NONE;
 	CB_AUTO_FD fd = -1;
+	struct stat st;
 	char link[32];
 	int r;
 
-	if (!cb_entry_find_there(q, CB_FIND_FOLLOW | CB_FIND_WRITABLE, &e))
+	if (!cb_entry_find_there(q, CB_FIND_FOLLOW | CB_FIND_WRITABLE, &e)) {
+		q->go_on = (mode & 022) == 0 || q->instead != 0 || !cb_judge_about_git(&cb_notify_self.judge);
+		if (!q->go_on)
+			cb_request_done(q, set_mode_elsewhere(q, &e, mode));
 		return;
+	}
 	cb_change_lock(); /* nobody moves it into a git folder meanwhile */
-	r = open_entry(&e, &j, &fd, link);
+	r = open_entry(&e, &j, &fd, link, &st);
 	if (r == 0)
 		r = judge_mode(&e, &j, fd, mode);
 	if (r == 0)
-		r = cb_made_look(fd, "", &e.st);
-	if (r == 0 && syscall(SYS_fchmodat, cb_notify_self.proc, link, mode) < 0) /* by its descriptor */
-		r = -errno;
+		r = cb_made_look(fd, "", &st);
+	if (r == 0)
+		r = set_mode(link, mode);
 	cb_change_unlock();
 	cb_request_done(q, r);
 }
@@ -112,14 +152,15 @@ static void change_owner(struct cb_request *q, unsigned how)
 	CB_AUTO_ENTRY e = CB_ENTRY_NONE;
 	CB_AUTO_JUDGED j = CB_JUDGED_NONE;
 	CB_AUTO_FD fd = -1;
+	struct stat st;
 	char link[32];
 	int r;
 
 	if (!cb_entry_find_there(q, how, &e))
 		return;
-	r = open_entry(&e, &j, &fd, link);
+	r = open_entry(&e, &j, &fd, link, &st);
 	if (r == 0)
-		r = cb_made_look(fd, "", &e.st);
+		r = cb_made_look(fd, "", &st);
 	/* the numbers mean the same: the notifier is in the jail's user namespace */
 	if (r == 0 && fchownat(fd, "", (uid_t)q->n->data.args[q->call->a], (gid_t)q->n->data.args[q->call->a + 1],
 			       AT_EMPTY_PATH) < 0)
@@ -151,6 +192,7 @@ void cb_serve_utimens(struct cb_request *q)
 	CB_AUTO_JUDGED j = CB_JUDGED_NONE;
 	CB_AUTO_FD fd = -1;
 	struct timespec times[2];
+	struct stat st;
 	char link[32];
 	int r;
 
@@ -161,7 +203,7 @@ void cb_serve_utimens(struct cb_request *q)
 	}
 	r = at == 0 || cb_caller_read(q, at, times, sizeof(times)) == (ssize_t)sizeof(times) ? 0 : -EFAULT;
 	if (r == 0)
-		r = open_entry(&e, &j, &fd, link);
+		r = open_entry(&e, &j, &fd, link, &st);
 	/* by its descriptor, also of a link */
 	if (r == 0 && S_ISLNK(e.st.st_mode) &&
 	    syscall(SYS_utimensat, fd, "", at != 0 ? times : NULL, AT_EMPTY_PATH) < 0)

@@ -43,9 +43,10 @@ struct cb_entry {
 	bool folder_meant; /* a slash at the end */
 	bool itself;	   /* `parent` is the entry: the workspace, or a folder whose name is a matter of dots */
 	int instead;	   /* what the call gets instead of going on: the kernel would name the mount; 0 = it goes on */
+	int number;	   /* of the descriptor that was meant, also by a path; -1 = none */
 	struct stat st;	   /* if it is there; of a link itself unless it was to be followed */
 };
-#define CB_ENTRY_NONE ((struct cb_entry){ .parent = -1 })
+#define CB_ENTRY_NONE ((struct cb_entry){ .parent = -1, .number = -1 })
 void cb_entry_release(struct cb_entry *e);
 #define CB_AUTO_ENTRY __attribute__((cleanup(cb_entry_release))) struct cb_entry
 
@@ -143,6 +144,8 @@ long cb_caller_status(struct cb_request *q, const char *key, int base);
 /* Copies up to `max` bytes at `address` of the caller; fewer only at the end of its memory. */
 ssize_t cb_caller_read(struct cb_request *q, uint64_t address, void *ret, size_t max);
 int cb_caller_string(struct cb_request *q, uint64_t address, char *ret, size_t size);
+/* What a path of the caller leads to, O_PATH, through no magic link; `at` as that of openat. */
+int cb_caller_path(struct cb_request *q, int at, const char *path, int *ret_fd);
 /* Whether that is there still. */
 bool cb_caller_says_same(const struct cb_request *q, const struct cb_read *reads, unsigned n);
 /* A signal that the caller would act on ends its wait, as it would end the call. */
@@ -161,6 +164,12 @@ bool cb_entry_find_string(struct cb_request *q, int at, const char *path, unsign
 bool cb_entry_is_meant(const struct cb_entry *e, const struct cb_judged *j);
 /* Of a descriptor of the caller that is not O_PATH. */
 bool cb_entry_of_fd(struct cb_request *q, int fd, unsigned flags, struct cb_entry *ret);
+
+/* What the call is about, whatever it is, where no entry `e` was found; the descriptor leads to that and nothing else.
+ */
+int cb_caller_meant(struct cb_request *q, const struct cb_entry *e, int *ret_fd);
+/* Whether a call that is served here has opened it for the jail: it lies on the workspace's writable mount. */
+bool cb_is_served(int fd);
 
 /* ---- links.c: what this jail itself has given names to; every function locks for itself ---- */
 

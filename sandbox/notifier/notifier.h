@@ -6,8 +6,9 @@
  * has the kernel hand calls with write intent to one process of ours, the notifier. It resolves the path as the caller
  * would, judges the resolved name, acts on the workspace's writable mount with the jail's own uid, and answers.
  * Whatever is not in the workspace goes on in the kernel as if nothing had been: a notification only ever grants, so a
- * string that is changed after the look gains nothing, but for FIFOs: no mount keeps anybody from writing them. connect
- * is never left to go on, for no mount stands before a socket.
+ * string that is changed after the look gains nothing, but for FIFOs: no mount keeps anybody from writing them. Two
+ * calls are never left to go on. One is connect, for no mount stands before a socket. The other is chmod where it would
+ * let others write: by a descriptor that the notifier has given it, a cell would get past the mount.
  *
  * In a warm jail (cellblock/warm.h) the guest is no child of pid 1's, and loads the same filter for itself. So there
  * are two filters with a listener each, which one notifier serves, for what it knows of files that this jail has made

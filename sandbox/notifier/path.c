@@ -28,6 +28,10 @@
 #define PAGE 4096u
 #define STATUS_MAX (1u << 20) /* it lists all groups of a user, 65536 at most */
 
+#ifndef PIDFD_THREAD /* Linux 6.9 */
+#define PIDFD_THREAD O_EXCL
+#endif
+
 void cb_entry_release(struct cb_entry *e)
 {
 	cb_fd_close(&e->parent);
@@ -138,17 +142,26 @@ int cb_caller_open(struct cb_request *q, const char *what, int flags, int *ret_f
 	return 0;
 }
 
+/* Of the thread itself: its process' first one may have ended, by which alone it was known before Linux 6.9. */
+static int open_pidfd(struct cb_request *q)
+{
+	int fd = (int)syscall(SYS_pidfd_open, (pid_t)q->n->pid, PIDFD_THREAD);
+	long leader;
+
+	if (fd < 0)
+		fd = (int)syscall(SYS_pidfd_open, (pid_t)q->n->pid, 0);
+	if (fd >= 0)
+		return fd;
+	leader = cb_caller_status(q, "\nTgid:\t", 10);
+	return leader > 0 ? (int)syscall(SYS_pidfd_open, (pid_t)leader, 0) : -1;
+}
+
 /* Not by /proc/TID/fd, which of an undumpable process is root's alone. */
 int cb_caller_fd(struct cb_request *q, int number, int *ret_fd)
 {
-	CB_AUTO_FD pidfd = (int)syscall(SYS_pidfd_open, (pid_t)q->n->pid, 0);
-	long leader;
+	CB_AUTO_FD pidfd = open_pidfd(q);
 	int fd;
 
-	if (pidfd < 0) { /* a thread that leads no process */
-		leader = cb_caller_status(q, "\nTgid:\t", 10);
-		pidfd = leader > 0 ? (int)syscall(SYS_pidfd_open, (pid_t)leader, 0) : -1;
-	}
 	if (pidfd < 0 || !cb_notify_valid(q))
 		return -ESRCH;
 	fd = (int)syscall(SYS_pidfd_getfd, pidfd, number, 0);
@@ -294,16 +307,59 @@ static bool put_link(const struct cb_entry *e, const char *name, char path[PATH_
 	return true;
 }
 
-/* The last part's links are put in by hand, so that the folder that holds the entry is known. */
-static bool find(int base, char path[PATH_MAX], unsigned flags, struct cb_entry *ret)
+/* At a part's beginning: past more slashes, and parts that are a dot. */
+static const char *skip_nothing(const char *at)
+{
+	while (at[0] == '/' || (at[0] == '.' && at[1] == '/'))
+		at++;
+	return at;
+}
+
+/* Past the folder `part` and its slash; NULL: something else is there. */
+static const char *past(const char *at, const char *part)
+{
+	size_t n = strlen(part);
+
+	return strncmp(at, part, n) == 0 && at[n] == '/' ? skip_nothing(at + n) : NULL;
+}
+
+/* "/proc/self/fd/7" and the like mean the caller's descriptor; negative: it is no such path. */
+static int number_of(const char *path)
+{
+	static const char *const places[][3] = { { "proc", "self", "fd" },
+						 { "proc", "thread-self", "fd" },
+						 { "dev", "fd", NULL } };
+	long number;
+	char *end;
+
+	for (size_t i = 0; path[0] == '/' && i < CB_COUNT(places); i++) {
+		const char *at = skip_nothing(path);
+
+		for (size_t part = 0; part < CB_COUNT(*places) && places[i][part] != NULL && at != NULL; part++)
+			at = past(at, places[i][part]);
+		if (at == NULL || *at < '0' || *at > '9')
+			continue;
+		number = strtol(at, &end, 10);
+		return *end == '\0' && number <= INT_MAX ? (int)number : -1;
+	}
+	return -1;
+}
+
+/* The last part's links are put in by hand, so that the folder that holds the entry is known. What they lead to may be
+ * a descriptor: then it is false, and that is its number. */
+static bool find(int base, char path[PATH_MAX], unsigned flags, struct cb_entry *ret, int *ret_number)
 {
 	bool entry = (flags & CB_FIND_ENTRY) != 0;
 
 	for (unsigned links = 0; links < CB_FOLLOW_MAX; links++) {
 		bool slash;
-		const char *name = split(path, &slash);
+		const char *name;
 		int from = links > 0 ? ret->parent : base, parent;
 
+		*ret_number = (flags & CB_FIND_FOLLOW) != 0 && !ret->folder_meant ? number_of(path) : -1;
+		if (*ret_number >= 0)
+			return false;
+		name = split(path, &slash);
 		ret->folder_meant |= slash;
 		if (is_dots(name))
 			return (flags & CB_FIND_SELF) != 0 && find_self(from, path, ret);
@@ -338,24 +394,6 @@ static int open_base(struct cb_request *q, int at, int *ret_fd)
 	return cb_caller_fd(q, at, ret_fd);
 }
 
-/* "/proc/self/fd/7" and the like mean the caller's descriptor; negative: it is no such path. */
-static int number_of(const char *path)
-{
-	static const char *const places[] = { "/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/" };
-	char *end;
-
-	for (size_t i = 0; i < CB_COUNT(places); i++) {
-		size_t n = strlen(places[i]);
-
-		if (strncmp(path, places[i], n) == 0 && path[n] >= '0' && path[n] <= '9') {
-			long number = strtol(path + n, &end, 10);
-
-			return *end == '\0' && number <= INT_MAX ? (int)number : -1;
-		}
-	}
-	return -1;
-}
-
 static bool find_fd(struct cb_request *q, int fd, bool by_path, unsigned flags, struct cb_entry *ret);
 
 bool cb_entry_find_string(struct cb_request *q, int at, const char *path, unsigned flags, struct cb_entry *ret)
@@ -363,14 +401,17 @@ bool cb_entry_find_string(struct cb_request *q, int at, const char *path, unsign
 	char work[PATH_MAX];
 	CB_AUTO_FD base = -1;
 	size_t n = strlen(path);
+	int number = -1;
 	bool found;
 
-	if ((flags & CB_FIND_FOLLOW) != 0 && number_of(path) >= 0)
-		return find_fd(q, number_of(path), true, flags, ret);
 	if (n == 0 || n >= sizeof(work) || (path[0] != '/' && open_base(q, at, &base) < 0))
 		return false;
 	memcpy(work, path, n + 1);
-	found = find(base, work, flags, ret);
+	found = find(base, work, flags, ret, &number);
+	if (number >= 0) {
+		cb_entry_release(ret);
+		return find_fd(q, number, true, flags, ret);
+	}
 	q->instead = ret->instead != 0 ? ret->instead : q->instead;
 	if (!found)
 		cb_entry_release(ret);
@@ -398,6 +439,7 @@ static bool find_fd(struct cb_request *q, int fd, bool by_path, unsigned flags, 
 	bool writable;
 
 	*ret = CB_ENTRY_NONE;
+	ret->number = fd;
 	if (cb_caller_fd(q, fd, &own) < 0 || (!by_path && (fcntl(own, F_GETFL) & O_PATH) != 0))
 		return false;
 	if (fstatfs(own, &fs) < 0 || fstat(own, &st) < 0)
@@ -419,15 +461,67 @@ bool cb_entry_of_fd(struct cb_request *q, int fd, unsigned flags, struct cb_entr
 	return find_fd(q, fd, false, flags, ret);
 }
 
+int cb_caller_path(struct cb_request *q, int at, const char *path, int *ret_fd)
+{
+	struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS };
+	CB_AUTO_FD base = -1;
+	int r = path[0] == '/' || path[0] == '\0' ? 0 : open_base(q, at, &base), fd;
+
+	if (r < 0)
+		return r;
+	fd = (int)syscall(SYS_openat2, base, path, &how, sizeof(how));
+	if (fd < 0)
+		return -errno;
+	*ret_fd = fd;
+	return 0;
+}
+
+int cb_caller_meant(struct cb_request *q, const struct cb_entry *e, int *ret_fd)
+{
+	bool by_path = q->call->path != CB_NO_ARG;
+	int at = q->call->at == CB_NO_ARG ? AT_FDCWD : cb_arg_int(q, q->call->at), r;
+	CB_AUTO_FD fd = -1;
+	char path[PATH_MAX];
+
+	if (by_path && e->number < 0) {
+		r = cb_caller_string(q, q->n->data.args[q->call->path], path, sizeof(path));
+		return r == 0 ? cb_caller_path(q, at, path, ret_fd) : r;
+	}
+	r = cb_caller_fd(q, by_path ? e->number : at, &fd);
+	if (r < 0)
+		return r == -EBADF && by_path ? -ENOENT : r;
+	if (!by_path && (fcntl(fd, F_GETFL) & O_PATH) != 0)
+		return -EBADF;
+	*ret_fd = cb_fd_take(&fd);
+	return 0;
+}
+
+static int mount_of(int at, const char *name, uint64_t *ret_id)
+{
+	struct statx sx;
+
+	if (statx(at, name, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW, STATX_MNT_ID, &sx) < 0)
+		return -errno;
+	*ret_id = sx.stx_mnt_id;
+	return 0;
+}
+
 /* What has gone meanwhile was none: nobody removes a mount's place. */
 static bool is_a_mount(int folder, const char *name)
 {
-	int flags = AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW;
-	struct statx around, entry;
+	uint64_t around, entry;
+	int r = mount_of(folder, name, &entry);
 
-	if (statx(folder, name, flags, STATX_MNT_ID, &entry) < 0)
-		return errno != ENOENT;
-	return statx(folder, "", flags, STATX_MNT_ID, &around) < 0 || around.stx_mnt_id != entry.stx_mnt_id;
+	if (r < 0)
+		return r != -ENOENT;
+	return mount_of(folder, "", &around) < 0 || around != entry;
+}
+
+bool cb_is_served(int fd)
+{
+	uint64_t ours, its;
+
+	return mount_of(cb_notify_self.judge.root, "", &ours) < 0 || mount_of(fd, "", &its) < 0 || ours == its;
 }
 
 /* Another mount may lie on the folder in the jail, or on the entry: what is below it is not meant. */

@@ -250,16 +250,13 @@ static bool is_own(int fd, const struct stat *st)
 /* Opens the socket that lies at the path, as the caller would find it. */
 static int open_named(struct cb_request *q, const char *path, int *ret_fd)
 {
-	struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS };
-	CB_AUTO_FD base = -1;
 	CB_AUTO_FD fd = -1;
 	struct stat st;
-	int r = path[0] == '/' ? 0 : cb_caller_open(q, "cwd", O_PATH | O_DIRECTORY, &base);
+	int r = cb_caller_path(q, AT_FDCWD, path, &fd);
 
 	if (r < 0)
 		return r;
-	fd = (int)syscall(SYS_openat2, base, path, &how, sizeof(how));
-	if (fd < 0 || fstat(fd, &st) < 0)
+	if (fstat(fd, &st) < 0)
 		return -errno;
 	if (!S_ISSOCK(st.st_mode))
 		return -ECONNREFUSED;

@@ -395,9 +395,38 @@ def test_a_work_tree_whose_name_ends_so(work):
 
 
 LOCKED = "open(lock, 'xb').write(open('.git/index', 'rb').read()); os.chmod(lock, 0o666); os.rename(lock, '.git/index')"
+# The first thread ends, another one goes on.
+FIRST_THREAD_ENDS = """
+import ctypes, threading
+me = f'/proc/self/task/{os.getpid()}/stat'
+def last():
+    try:
+        while open(me).read().rsplit(')', 1)[1].split()[0] != 'Z': pass
+        CHMOD
+    finally:
+        os._exit(0)
+threading.Thread(target=last).start()
+ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[os.uname().machine], 0)
+"""
 BY_DESCRIPTOR = {
     "its descriptor": "os.fchmod(f, 0o666)",
     "its descriptor's name": "os.chmod(f'/proc/self/fd/{f}', 0o666)",
+    "that with two slashes": "os.chmod(f'//proc//self/fd//{f}', 0o666)",
+    "that with a dot": "os.chmod(f'/proc/./self/./fd/{f}', 0o666)",
+    "that by dots": "os.chmod(f'/dev/../proc/self/fd/{f}', 0o666)",
+    "that from /proc": "os.chdir('/proc'); os.chmod(f'self/fd/{f}', 0o666)",
+    "that from its folder": "os.chmod(str(f), 0o666, dir_fd=os.open('/proc/self/fd', os.O_RDONLY))",
+    "that of the thread": "os.chmod(f'/proc/thread-self/fd/{f}', 0o666)",
+    "that of the process": "os.chmod(f'/proc/{os.getpid()}/fd/{f}', 0o666)",
+    "that of the task": "os.chmod(f'/proc/self/task/{os.getpid()}/fd/{f}', 0o666)",
+    "a link to that": "os.dup2(f, 1); os.chmod('/dev/stdout', 0o666)",
+    "it, with no first thread": FIRST_THREAD_ENDS.replace("CHMOD", "os.fchmod(f, 0o666)"),
+}
+# The name that it was opened by goes, another one stays.
+NAME_GOES = {
+    "a link": "os.link('.git/MERGE_MSG', '.git/FETCH_HEAD'); os.unlink('.git/MERGE_MSG');",
+    "a link and another file": "os.link('.git/MERGE_MSG', '.git/FETCH_HEAD'); os.unlink('.git/MERGE_MSG');"
+    "open('.git/MERGE_MSG', 'w').close();",
 }
 OPENED = {
     "made": "os.mkdir('d'); os.mkdir('d/.git', 0o777)",
@@ -415,6 +444,15 @@ OPENED = {
         f"os.rename('x', '.git/MERGE_MSG'); {chmod}"
         for way, chmod in BY_DESCRIPTOR.items()
     },
+    **{
+        f"a file whose name has gone, by {what} and {way}": "f = os.open('.git/MERGE_MSG', os.O_CREAT | os.O_RDWR,"
+        f"0o600); {leave} {chmod}"
+        for way, chmod in BY_DESCRIPTOR.items()
+        for what, leave in NAME_GOES.items()
+    },
+    "a program that runs": "f = os.open('.git/MERGE_MSG', os.O_CREAT | os.O_RDONLY, 0o700);"
+    "g = os.open('.git/MERGE_MSG', os.O_WRONLY); os.write(g, open('/bin/sh', 'rb').read()); os.close(g);"
+    f"{NAME_GOES['a link']} os.execve(f'/proc/self/fd/{{f}}', ['sh', '-c', 'chmod 777 /proc/$$/exe; :'], os.environ)",
     "a file of two names that is moved in": "os.close(os.open('x', os.O_CREAT, 0o600)); os.link('x', 'y');"
     "os.rename('x', '.git/MERGE_MSG'); os.chmod('y', 0o666)",
     "a file of two names that is moved out": "os.close(os.open('.git/MERGE_MSG', os.O_CREAT, 0o600));"
@@ -446,6 +484,40 @@ def test_nothing_of_git_s_is_opened_to_others(work, where, way):
     done = where(work, "import os; os.umask(0)\n" + OPENED[way])
     assert bool(open_to_others(work)) == (where is outside), done
     assert not way.startswith("mode of") or where is outside or "Read-only file system" in done.stderr, done
+
+
+# Another thread exchanges what the call is about while it is looked at: 50 is the file's descriptor, 51 another one.
+EXCHANGES = {
+    "descriptor": ("os.dup2(50, 9); os.dup2(51, 9)", "os.fchmod(9, 0o666)"),
+    "path": ("name[15] = b'0'; libc.sched_yield(); name[15] = b'1'; libc.sched_yield()", "libc.chmod(name, 0o666)"),
+}
+EXCHANGE = """
+import ctypes, os, sys, threading
+os.dup2(os.open('.git/MERGE_MSG', os.O_CREAT | os.O_WRONLY, 0o600), 50)
+for n in 51, 9: os.dup2(os.pipe()[0], n)
+name, libc = ctypes.create_string_buffer(b'/proc/self/fd/51'), ctypes.CDLL(None)
+done = False
+def exchange():
+    while not done: EXCHANGE
+other = threading.Thread(target=exchange)
+other.start()
+for i in range(int(sys.argv[1])):
+    try: CHMOD
+    except OSError: pass
+    if os.fstat(50).st_mode & 0o022: break
+done = True
+other.join()
+"""
+
+
+@pytest.mark.parametrize("where", [outside, inside])
+@pytest.mark.parametrize("way", EXCHANGES)
+def test_what_is_exchanged_is_not_opened_to_others(work, where, way):
+    exchange, chmod = EXCHANGES[way]
+    times = "5000" if where is inside else "100000000"  # until it succeeds
+    done = where(work, EXCHANGE.replace("EXCHANGE", exchange).replace("CHMOD", chmod), times)
+    assert done.returncode == 0, done
+    assert bool(open_to_others(work)) == (where is outside), done
 
 
 def test_who_shares_a_repository_goes_on(work):

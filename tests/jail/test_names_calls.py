@@ -456,6 +456,29 @@ def test_the_peer_of_a_connection_is_who_connected(lab):
     assert lab.good(PEER) == "True\n"
 
 
+FIRST_THREAD_ENDS = r"""
+import ctypes, os, socket, threading
+a = socket.socket(socket.AF_UNIX); a.bind("here"); a.listen()
+me, d = f"/proc/self/task/{os.getpid()}/stat", os.open(".", os.O_RDONLY)
+def last():
+    try:
+        while open(me).read().rsplit(")", 1)[1].split()[0] != "Z": pass
+        b = socket.socket(socket.AF_UNIX); b.connect("here")
+        f = os.open("made", os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=d); os.fchmod(f, 0o622)
+        os.write(1, b"%o" % os.fstat(f).st_mode)
+    finally: os._exit(0)
+threading.Thread(target=last).start()
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
+"""
+
+
+@pytest.mark.skipif(LINUX < (6, 9), reason="before Linux 6.9 such a process is not known by another thread")
+@halves("root without cgroups")
+def test_a_process_whose_first_thread_has_ended(lab):
+    done = lab.python(FIRST_THREAD_ENDS)
+    assert done.stdout == "100622", done
+
+
 # ---- callers that are signalled, stopped, killed ----
 
 

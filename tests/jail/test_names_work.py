@@ -282,6 +282,39 @@ try: open("w/loop", "w")
 except OSError as e: assert e.errno == 40
 os.symlink("target", "w/dangling"); open("w/dangling", "w").write("t"); assert open("w/target").read() == "t"
 """
+WORKS["modes that let others write"] = r"""
+import itertools, os, stat, tempfile
+d, modes = tempfile.mkdtemp(dir="/tmp"), itertools.cycle((0o720, 0o702, 0o722, 0o766, 0o770, 0o777))
+def can(call, *args, of, **how):
+    mode = next(modes); call(*args, mode, **how)
+    assert stat.S_IMODE(os.stat(of).st_mode) == mode, (args, oct(mode), os.stat(of))
+def fails(number, call, *args):
+    try: call(*args, 0o666)
+    except OSError as e: assert e.errno == number, (args, e)
+    else: raise SystemExit(f"{args}: no errno {number}")
+open("kept", "w").close(); os.symlink("/dev/fd/1", d + "/1")
+for folder in d, os.getcwd():
+    os.chdir(folder); open("f", "w").close(); f = os.open("f", os.O_RDWR)
+    can(os.chmod, "f", of=f); can(os.chmod, "./f", of=f); can(os.chmod, folder + "//f", of=f)
+    can(os.chmod, "f", of=f, dir_fd=os.open(folder, os.O_RDONLY)); can(os.fchmod, f, of=f)
+    os.symlink("f", "l"); can(os.chmod, "l", of=f); fails(20, os.chmod, "f/"); fails(20, os.chmod, "f/x")
+    for way in "/proc/self/fd/", "/proc//self/./fd/", "/proc/thread-self/fd/", "/dev/fd/", "//dev/./fd//":
+        can(os.chmod, f"{way}{f}", of=f); can(os.chmod, f"{way}{os.open('f', os.O_PATH)}", of=f)
+        fails(2, os.chmod, way + "999")
+    out = os.dup(1); os.dup2(f, 1); can(os.chmod, "/dev/stdout", of=f); can(os.chmod, d + "/1", of=f); os.dup2(out, 1)
+    os.symlink("loop", "loop"); fails(40, os.chmod, "loop"); fails(2, os.chmod, ""); fails(2, os.chmod, "none")
+    os.mkdir("d"); can(os.chmod, "d", of="d"); can(os.chmod, "d/.", of="d")
+    can(os.fchmod, os.open("d", os.O_RDONLY), of="d")
+    os.mkfifo("i"); can(os.chmod, "i", of="i"); fails(9, os.fchmod, os.open("f", os.O_PATH)); fails(9, os.fchmod, 999)
+    os.rename("f", "g"); can(os.fchmod, f, of="g"); can(os.fchmod, f, of=f)
+    if folder == d:
+        os.link("g", "h"); os.unlink("g"); can(os.fchmod, f, of="h"); os.unlink("h")
+    else:
+        os.unlink("g")
+    can(os.fchmod, f, of=f); can(os.chmod, f"/proc/self/fd/{f}", of=f)
+r, w = os.pipe(); can(os.fchmod, r, of=r); can(os.chmod, f"/dev/fd/{w}", of=w)
+fails(30, os.chmod, "/usr")
+"""
 WORKS["sqlite"] = r"""
 import sqlite3
 for mode in ("delete", "wal", "truncate", "persist"):

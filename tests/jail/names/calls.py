@@ -167,7 +167,8 @@ def cases():
         yield "linkat of an fd", "linkat", "fd f", "", AT_FDCWD, a, AT_EMPTY_PATH
         yield "renameat at fd", "renameat", "fd d", "in", "fd e", a
     for n in ("fd f", "fd d", "fd p", "path f", -1, 999):
-        yield "fchmod", "fchmod", n, 0o640
+        for mode in (0o640, 0o666):
+            yield f"fchmod {n} {mode:o}", "fchmod", n, mode
         yield "fchown", "fchown", n, -1, -1
 
 
