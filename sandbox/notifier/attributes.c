@@ -143,6 +143,8 @@ void cb_serve_chmod(struct cb_request *q)
 		r = cb_made_look(fd, "", &st);
 	if (r == 0)
 		r = set_mode(link, mode);
+	if (r == 0)
+		cb_made_copied(fd, &st);
 	cb_change_unlock();
 	cb_request_done(q, r);
 }
@@ -165,6 +167,8 @@ static void change_owner(struct cb_request *q, unsigned how)
 	if (r == 0 && fchownat(fd, "", (uid_t)q->n->data.args[q->call->a], (gid_t)q->n->data.args[q->call->a + 1],
 			       AT_EMPTY_PATH) < 0)
 		r = -errno;
+	if (r == 0)
+		cb_made_copied(fd, &st);
 	cb_request_done(q, r);
 }
 
@@ -210,5 +214,7 @@ void cb_serve_utimens(struct cb_request *q)
 		r = -errno;
 	if (r == 0 && !S_ISLNK(e.st.st_mode) && utimensat(cb_notify_self.proc, link, at != 0 ? times : NULL, 0) < 0)
 		r = -errno;
+	if (r == 0)
+		cb_made_copied(fd, &st);
 	cb_request_done(q, r);
 }

@@ -190,6 +190,9 @@ bool cb_sockets_known(int fd, const struct stat *st);
 
 /* This jail has made it: `name` in `at`, or `at` itself where the name is "". */
 void cb_made_note(int at, const char *name);
+/* The jail has opened `fd` for writing, or changed it, and that was `before` until then. If an overlay has copied the
+ * file for that, from a lower layer, the copy is this jail's: true. */
+bool cb_made_copied(int fd, const struct stat *before);
 /* When it was made, in ns; 0 where the file system does not know. */
 int64_t cb_made_at(int at, const char *name);
 /* It loses a name by this jail; `st`: from before. */

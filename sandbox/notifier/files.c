@@ -122,6 +122,13 @@ int cb_keep_made(const struct cb_entry *e, const struct cb_judged *j, int flags)
 
 /* ---- open ---- */
 
+/* What was found, and none that got its number since: that would have been written later. */
+static bool is_found(const struct cb_entry *e, const struct stat *st)
+{
+	return cb_is_same_file(st, &e->st) && st->st_mtim.tv_sec == e->st.st_mtim.tv_sec &&
+	       st->st_mtim.tv_nsec == e->st.st_mtim.tv_nsec;
+}
+
 static int check_file(const struct cb_entry *e, int fd, int flags)
 {
 	struct stat st;
@@ -132,7 +139,10 @@ static int check_file(const struct cb_entry *e, int fd, int flags)
 	if (S_ISDIR(st.st_mode))
 		return -EISDIR;
 	r = cb_entry_judge_file(e, &st, S_ISUID | S_ISGID);
-	return r == 0 && (flags & O_ACCMODE) != O_RDONLY ? cb_made_look(fd, "", &st) : r;
+	if (r < 0 || (flags & O_ACCMODE) == O_RDONLY)
+		return r;
+	r = cb_made_look(fd, "", &st);
+	return r == -CB_TOO_NEW && is_found(e, &st) && cb_made_copied(fd, &e->st) ? 0 : r;
 }
 
 /* Without waiting: a caller that may wait until a lease of somebody outside is broken comes again. */
@@ -453,8 +463,10 @@ static int add_link(const struct cb_entry *from, const struct cb_entry *to, cons
 	snprintf(self, sizeof(self), "self/fd/%d", content);
 	if (r == 0 && linkat(cb_notify_self.proc, self, new->parent, new->name, AT_SYMLINK_FOLLOW) < 0)
 		r = -errno;
-	if (r == 0)
+	if (r == 0) {
+		cb_made_copied(content, &st);
 		r = cb_keep_made(to, new, 0);
+	}
 	if (r < 0)
 		return r;
 	r = S_ISREG(st.st_mode) ? cb_links_added(&st, from->path, to->path) : 0;
@@ -669,6 +681,7 @@ static int move(const struct cb_entry *from, const struct cb_entry *to)
 		return r;
 	if (renameat(old.parent, old.name, new.parent, new.name) < 0)
 		return -errno;
+	cb_made_copied(content, &st);
 	r = judge_after(from, to, &old, &new, content, &st);
 	if (r < 0)
 		return r;

@@ -17,9 +17,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <pthread.h>
 #include <search.h>
 #include <stdlib.h>
+#include <sys/statfs.h>
 #include <sys/sysmacros.h>
 #include <time.h>
 
@@ -133,6 +135,18 @@ void cb_made_note(int at, const char *name)
 	enter(makedev(sx.stx_dev_major, sx.stx_dev_minor), sx.stx_ino,
 	      in_ns(sx.stx_btime.tv_sec, sx.stx_btime.tv_nsec));
 	pthread_mutex_unlock(&own.lock);
+}
+
+/* The copy has the number of what it is made from where both lie on one file system; else it is waited for. */
+bool cb_made_copied(int fd, const struct stat *before)
+{
+	struct statfs fs;
+
+	if (S_ISDIR(before->st_mode) || is_recent(in_ns(before->st_ctim.tv_sec, before->st_ctim.tv_nsec)) ||
+	    fstatfs(fd, &fs) < 0 || fs.f_type != OVERLAYFS_SUPER_MAGIC)
+		return false;
+	cb_made_note(fd, "");
+	return true;
 }
 
 void cb_made_removed(const struct stat *st)

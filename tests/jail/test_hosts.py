@@ -615,7 +615,7 @@ def disk(tmp_path):
     made = []
     kernels.let_in(tmp_path)
 
-    def make(kind):
+    def make(kind, fill=lambda lower: None):
         place = tmp_path / f"on-{kind}"
         place.mkdir()
         if kind == "ext4":
@@ -627,13 +627,14 @@ def disk(tmp_path):
         elif kind == "tmpfs":
             mount_or_skip("-t", "tmpfs", "none", place)
         else:
-            for name in ("lower", "upper", "over"):
-                (tmp_path / name).mkdir()
-            mount_or_skip("-t", "tmpfs", "none", tmp_path / "upper")
-            made.append(tmp_path / "upper")
-            for name in ("u", "w"):
-                (tmp_path / "upper" / name).mkdir()
-            where = f"lowerdir={tmp_path}/lower,upperdir={tmp_path}/upper/u,workdir={tmp_path}/upper/w"
+            layers = tmp_path / "layers"  # on one file system, as a container's are
+            layers.mkdir()
+            mount_or_skip("-t", "tmpfs", "none", layers)
+            made.append(layers)
+            for name in ("lower", "upper", "work"):
+                (layers / name).mkdir()
+            fill(layers / "lower")
+            where = f"lowerdir={layers}/lower,upperdir={layers}/upper,workdir={layers}/work"
             mount_or_skip("-t", "overlay", "none", "-o", where, place)
         made.append(place)
         (place / "file").write_text("from outside\n")

@@ -35,6 +35,13 @@ void cb_made_note(int at, const char *name)
 	(void)name;
 }
 
+bool cb_made_copied(int fd, const struct stat *before)
+{
+	(void)fd;
+	(void)before;
+	return false;
+}
+
 void cb_made_removed(const struct stat *st)
 {
 	(void)st;
