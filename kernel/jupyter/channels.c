@@ -3,9 +3,10 @@
  * Trust domain: supervisor. The listening sockets are made by hand while the process still has its rights (a port in
  * use is then one clear error) and handed to libzmq by ZMQ_USE_FD, so that the supervisor's filter can refuse to bind
  * anything later. Invariants: no send blocks; every socket has limits for what comes in (incoming.c: for messages that
- * are not whole yet), high-water marks and a linger; what clients leave unread is bounded by bytes as well, of each and
- * of all, and a large reply beyond that becomes an error that says so, but who reads always gets what is small; a peer
- * is served at most BATCH messages a turn. Called by the loop; hands verified requests to router.c.
+ * are not whole yet), and a linger; iopub and heartbeats have high-water marks; replies that clients leave unread are
+ * bounded by bytes, of each and of all, and a large one beyond that becomes an error that says so, but who reads always
+ * gets what is small; a peer is served at most BATCH messages a turn. Called by the loop; hands verified requests to
+ * router.c.
  */
 #include "channels.h"
 
@@ -26,7 +27,7 @@
 
 #define BATCH 64       /* messages taken from one socket a turn */
 #define DRAIN_MAX 4096 /* messages taken in at a failure, and at the end */
-#define REPLY_HWM 10000
+#define REPLY_HWM 0	/* none: a full ROUTER drops without a word; refuse_large() bounds bytes, frames among them */
 #define ECHO_HWM 100	/* of who does not read his heartbeats */
 #define ECHO_MAX 4096	/* bytes of one */
 #define SHARES 4	/* of all clients together, where largest() is the share of one on a channel */

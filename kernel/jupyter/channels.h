@@ -36,9 +36,9 @@ void cb_channels_drain_stdin(struct cb_jupyter *jp);
 /* When the loop has stopped: the last requests on control and shell (bounded). */
 void cb_channels_drain_at_end(struct cb_jupyter *jp);
 
-/* Sends to the peer that sent `to`, on `channel`, with its header as parent. Never blocks: to a peer whose queue is
- * full or that is gone the message is dropped and logged, and what is large when clients leave too much unread becomes
- * an error. On stdin -EHOSTUNREACH says that there is no such peer. */
+/* Sends to the peer that sent `to`, on `channel`, with its header as parent. Never blocks: what is large when clients
+ * leave too much unread becomes an error, and beyond twice as much a message is dropped and logged. So it is on stdin
+ * to a peer that is gone (-EHOSTUNREACH); elsewhere nobody is told of that. */
 int cb_channels_send(struct cb_jupyter *jp, enum cb_channel channel, const struct cb_request *to,
 		     const struct cb_outgoing *out);
 /* Reply on the request's own channel: `type` is the request's with _reply. metadata NULL = {}. */

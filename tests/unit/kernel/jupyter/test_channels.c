@@ -174,6 +174,20 @@ static void test_replies_that_nobody_reads(void **state)
 	assert_int_equal(reply(r, CB_SHELL, 4 * MIB, true), 0);
 }
 
+/* They are bounded by their bytes alone, and none is lost without a word. */
+static void test_many_small_replies(void **state)
+{
+	struct rig *r = *state = rig_up();
+	const int total = 20000;
+	uint64_t request;
+
+	(void)rig_begin(r, "1", &request);
+	for (int i = 0; i < total; i++)
+		assert_int_equal(reply(r, CB_SHELL, 3000, false), 0);
+	for (int i = 0; i < total; i++)
+		rig_expect(r, RIG_SHELL, "execute_reply", "");
+}
+
 static char echo[64];
 
 static bool echoed(struct rig *r)
@@ -204,6 +218,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(test_replies_that_nobody_reads, rig_teardown),
+		cmocka_unit_test_teardown(test_many_small_replies, rig_teardown),
 		cmocka_unit_test_teardown(test_a_heartbeat_that_is_none, rig_teardown),
 	};
 
