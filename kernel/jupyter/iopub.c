@@ -12,8 +12,10 @@
  * client, a thousand messages by default in each. Who takes a hundred messages a second is so no stranger to seconds
  * without any; PATIENCE is long enough for half of that.
  * If the queue itself grows over its bound, text is given up first, then displays, with a notice on stderr. What ends a
- * request is given up last. Bytes inside libzmq are bounded too: big contents are counted bodies, and past
- * IN_FLIGHT_MAX beside itself new text or a display waits here as if blocked; there progress is that they become fewer.
+ * request is given up last. Bytes inside libzmq are bounded too: what is big is counted, and past IN_FLIGHT_MAX beside
+ * itself new big text or a big display waits here as if blocked; there progress is that they become fewer. Who never
+ * reads again keeps them there as long as its connection lasts, and libzmq can't be told to end that: then what is big
+ * is given up for all, and text goes on in small pieces. What is small is bounded by the high-water mark.
  *
  * Notebook servers drop outputs over 1 MB of text or 1000 messages a second, counted over 3 seconds and anew after each
  * idle. Under such a server the guest is read no faster than that, so that nothing is dropped; but an interrupt on its
@@ -38,6 +40,7 @@
 #define QUEUE_MAX (64u << 20)
 #define HELD_MAX (16u << 20) /* before the first subscription */
 #define CONGESTED (16u << 20)
+#define TEXT_SMALL 8192 /* of text: its message is small also where each byte is six in JSON */
 #define IN_FLIGHT_MAX (256u << 20)
 #define PATIENCE (10000 * MS)
 #define RETRY (5 * MS)
@@ -79,10 +82,10 @@ static int send_frames(struct cb_jupyter *jp, zmq_msg_t *frame, size_t n)
 	return 0;
 }
 
-/* `own`: bytes that it brings itself, and the queue. */
-static bool over_in_flight(enum cb_weight weight, size_t own)
+/* `size`: of the message. `own`: bytes that it brings itself, and the queue. */
+static bool over_in_flight(enum cb_weight weight, size_t size, size_t own)
 {
-	return weight != CB_WEIGHT_KEEP && cb_bodies_in_flight() > IN_FLIGHT_MAX + own;
+	return weight != CB_WEIGHT_KEEP && size > CB_MESSAGE_SMALL && cb_bodies_in_flight() > IN_FLIGHT_MAX + own;
 }
 
 static size_t size_of(zmq_msg_t *frame, size_t n)
@@ -90,7 +93,7 @@ static size_t size_of(zmq_msg_t *frame, size_t n)
 	size_t bytes = 0;
 
 	for (size_t i = 0; i < n; i++)
-		bytes += zmq_msg_size(&frame[i]) + sizeof(zmq_msg_t);
+		bytes += zmq_msg_size(&frame[i]) + CB_FRAME_BYTES;
 	return bytes;
 }
 
@@ -184,13 +187,13 @@ static int send_or_queue(struct cb_jupyter *jp, enum cb_weight weight, zmq_msg_t
 {
 	struct cb_iopub *p = &jp->iopub;
 	bool flows = cb_bodies_in_flight() <= IN_FLIGHT_MAX; /* then its own size need not be counted */
+	size_t size = flows ? 0 : size_of(frame, n);
 	int r = -EAGAIN;
 
 	if (flows)
 		p->full_since = 0;
 	/* what was given up is told before that request's end */
-	if (p->subscribed && p->head == NULL && p->dropped == 0 &&
-	    (flows || !over_in_flight(weight, size_of(frame, n))))
+	if (p->subscribed && p->head == NULL && p->dropped == 0 && !over_in_flight(weight, size, size))
 		r = send_frames(jp, frame, n);
 	if (r == -EAGAIN) {
 		bool first = p->head == NULL;
@@ -316,12 +319,13 @@ void cb_iopub_flush(struct cb_jupyter *jp)
 void cb_iopub_text(struct cb_jupyter *jp, struct cb_header *parent, unsigned stream, const void *text, size_t len)
 {
 	struct cb_iopub *p = &jp->iopub;
+	size_t most = cb_bodies_in_flight() > IN_FLIGHT_MAX ? TEXT_SMALL : TEXT_MAX;
 	const char *at = text;
 
 	if (p->text.len > 0 && (p->text_parent != parent || p->text_stream != stream))
 		cb_iopub_flush(jp);
 	while (len > 0) {
-		size_t room = TEXT_MAX - p->text.len, n = len < room ? len : room;
+		size_t room = p->text.len < most ? most - p->text.len : 0, n = len < room ? len : room;
 
 		if (n < len) { /* don't cut a character in two */
 			size_t whole = cb_utf8_complete_prefix(at, n);
@@ -343,7 +347,7 @@ void cb_iopub_text(struct cb_jupyter *jp, struct cb_header *parent, unsigned str
 		}
 		at += n;
 		len -= n;
-		if (len > 0 || p->text.len >= TEXT_MAX)
+		if (len > 0 || p->text.len >= most)
 			cb_iopub_flush(jp);
 	}
 	if (p->text.len > 0 && !cb_loop_armed(jp->loop, p->text_timer))
@@ -445,7 +449,7 @@ static bool try_first(struct cb_jupyter *jp, int64_t now)
 	struct cb_iopub_entry *e = p->head;
 	int r;
 
-	if (over_in_flight(e->weight, p->bytes)) {
+	if (over_in_flight(e->weight, e->bytes, p->bytes)) {
 		if (p->connected.n <= 1 || p->full_since == 0 || now - p->full_since <= PATIENCE)
 			return false;
 		note_dropped(p, e); /* libzmq holds all that it may and nobody takes it */
@@ -462,6 +466,17 @@ static bool try_first(struct cb_jupyter *jp, int64_t now)
 	return true;
 }
 
+static void remove_first(struct cb_iopub *p)
+{
+	struct cb_iopub_entry *e = p->head;
+
+	p->head = e->next;
+	if (p->head == NULL)
+		p->tail = NULL;
+	p->bytes -= e->bytes;
+	entry_free(e);
+}
+
 /* Sends what the queue holds. */
 static void on_retry(void *context)
 {
@@ -473,23 +488,17 @@ static void on_retry(void *context)
 		leave_out_late_look(p, now);
 	look_at_flight(p, now);
 	while (p->head != NULL) {
-		struct cb_iopub_entry *e = p->head;
-
-		if (p->dropped > 0 && e->weight == CB_WEIGHT_KEEP) /* it may be its request's end */
+		if (p->dropped > 0 && p->head->weight == CB_WEIGHT_KEEP) /* it may be its request's end */
 			notice_dropped(jp);
 		if (!try_first(jp, now))
 			break;
-		p->head = e->next;
-		if (p->head == NULL)
-			p->tail = NULL;
-		p->bytes -= e->bytes;
-		entry_free(e);
+		remove_first(p);
 	}
 	CB_HOLDS((p->head == NULL) == (p->bytes == 0));
 	p->in_flight = cb_bodies_in_flight(); /* what was given up here is no progress */
 	if (p->head == NULL) {
 		p->blocked_since = 0;
-		if (p->dropped > 0 && !over_in_flight(CB_WEIGHT_TEXT, 0)) /* else more is given up meanwhile */
+		if (p->dropped > 0 && p->in_flight <= IN_FLIGHT_MAX) /* else more is given up meanwhile */
 			notice_dropped(jp);
 	}
 	if (p->head != NULL || p->dropped > 0)

@@ -17,7 +17,8 @@ struct cb_jupyter;
 enum cb_weight {
 	CB_WEIGHT_TEXT, /* stream */
 	CB_WEIGHT_DATA, /* displays, comm messages */
-	CB_WEIGHT_KEEP, /* status, execute_input, error, execute_result: what ends or explains a request */
+	/* status, and unless they are large execute_input, error, execute_result: what ends or explains a request */
+	CB_WEIGHT_KEEP,
 };
 
 struct cb_iopub_entry;

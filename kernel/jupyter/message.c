@@ -366,10 +366,15 @@ static int shared_frame(zmq_msg_t *ret_frame, struct cb_span s, struct cb_body *
 	return 0;
 }
 
+static bool is_shared(struct cb_span s, const struct cb_body *body)
+{
+	return body != NULL && s.len >= COPY_BELOW;
+}
+
 /* A frame over `s`: shared when a body owns it and it is big, else copied. */
 static int frame_over(zmq_msg_t *ret_frame, struct cb_span s, struct cb_body *body)
 {
-	if (body != NULL && s.len >= COPY_BELOW)
+	if (is_shared(s, body))
 		return shared_frame(ret_frame, s, body, &in_flight, s.len);
 	if (zmq_msg_init_size(ret_frame, s.len) != 0)
 		return -ENOMEM;
@@ -378,14 +383,16 @@ static int frame_over(zmq_msg_t *ret_frame, struct cb_span s, struct cb_body *bo
 	return 0;
 }
 
-/* It is given back last, and counts for the whole reply until then, with all that its body keeps. */
+/* It is given back last. Until then it counts for the whole reply, with all that its body keeps; or on iopub for what
+ * was copied, beside the shared frames, which count themselves. */
 static int last_frame(zmq_msg_t *ret_frame, struct cb_span s, struct cb_body *body, size_t *counter, size_t bytes)
 {
 	struct cb_body *copy;
 	int r;
 
-	if (body != NULL && s.len >= COPY_BELOW)
-		return shared_frame(ret_frame, s, body, counter, bytes + body->size - s.len);
+	if (is_shared(s, body))
+		return shared_frame(ret_frame, s, body, counter,
+				    bytes + (counter == &in_flight ? s.len : body->size - s.len));
 	copy = cb_body_new(s.len);
 	if (copy == NULL)
 		return -ENOMEM;
@@ -405,6 +412,18 @@ static size_t bytes_of_reply(const struct cb_outgoing *out, const struct cb_span
 		bytes += part[i].len;
 	for (size_t i = 0; i < out->nbuffers; i++)
 		bytes += out->buffers[i].len;
+	return bytes;
+}
+
+/* What no shared frame counts. (Of a body that is shared no more is kept beside its frames than was copied from it.) */
+static size_t bytes_copied(const struct cb_outgoing *out, const struct cb_span part[4])
+{
+	size_t bytes = (6 + out->nbuffers) * CB_FRAME_BYTES + part[0].len + part[1].len;
+
+	bytes += is_shared(part[2], out->metadata_body) ? 0 : part[2].len;
+	bytes += is_shared(part[3], out->content_body) ? 0 : part[3].len;
+	for (size_t i = 0; i < out->nbuffers; i++)
+		bytes += is_shared(out->buffers[i], out->buffers_body) ? 0 : out->buffers[i].len;
 	return bytes;
 }
 
@@ -442,16 +461,18 @@ int cb_outgoing_frames(struct cb_session *session, struct cb_auth *auth, const s
 
 	if (r < 0)
 		return r;
+	size_t bytes = out->unread != NULL ? bytes_of_reply(out, part) : bytes_copied(out, part);
+	size_t *counter = out->unread != NULL ? out->unread : bytes > CB_MESSAGE_SMALL ? &in_flight : NULL;
 	struct cb_span lead[5] = { CB_SPAN("<IDS|MSG>"), { signature, signature_len }, part[0], part[1], part[2] };
 
 	for (; n < 5 && r == 0; n++)
-		r = frame_over(&ret_frame[n], lead[n], NULL);
+		r = frame_over(&ret_frame[n], lead[n], n == 4 ? out->metadata_body : NULL);
 	for (size_t i = 0; i <= out->nbuffers && r == 0; i++) {
 		struct cb_span s = i == 0 ? out->content : out->buffers[i - 1];
 		struct cb_body *body = i == 0 ? out->content_body : out->buffers_body;
 
-		r = out->unread != NULL && i == out->nbuffers
-			    ? last_frame(&ret_frame[n++], s, body, out->unread, bytes_of_reply(out, part))
+		r = counter != NULL && i == out->nbuffers
+			    ? last_frame(&ret_frame[n++], s, body, counter, bytes)
 			    : frame_over(&ret_frame[n++], s, body);
 	}
 	if (r < 0) {

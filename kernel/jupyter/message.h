@@ -23,6 +23,7 @@
 #define CB_TYPE_MAX 64	    /* bytes of a msg_type, with NUL */
 #define CB_HEADER_MAX 16384 /* bytes of a header frame */
 #define CB_FRAME_BYTES 128  /* what libzmq has for a frame beside its bytes, about */
+#define CB_MESSAGE_SMALL 65536 /* bytes of one on iopub, with those of its frames; nothing of it is counted */
 
 /* A request's header frame, shared and immutable. */
 struct cb_header {
@@ -130,7 +131,8 @@ struct cb_body {
 };
 struct cb_body *cb_body_new(size_t size); /* NULL when out of memory */
 void cb_body_unref(struct cb_body *b);
-/* Bytes of bodies in frames that were made and not yet sent, what slow readers make libzmq keep among them. */
+/* Bytes of bodies, and of larger copies, in frames that were made and not yet sent, what slow readers make libzmq keep
+ * among them. */
 size_t cb_bodies_in_flight(void);
 /* The same of replies, which are counted apart and with all of their frames; and the counter of those to one reader,
  * named by a hash. Who comes while many leave replies unread shares a counter. */
@@ -138,11 +140,13 @@ size_t cb_replies_in_flight(void);
 size_t *cb_replies_to(uint64_t reader);
 
 /* An outgoing message. All spans are borrowed for the call; `content_body` (may be NULL) owns content.data and is
- * shared, not copied. The last frame of a reply is shared or copied with the count of all. */
+ * shared, not copied; the same of metadata and buffers. The last frame of a reply is shared or copied with the count of
+ * all, that of another message with the count of what was copied, where that is much. */
 struct cb_outgoing {
 	const char *type;
 	struct cb_span parent;	 /* "{}" where there is none */
 	struct cb_span metadata; /* "{}" */
+	struct cb_body *metadata_body;
 	struct cb_span content;
 	struct cb_body *content_body;
 	const struct cb_span *buffers;

@@ -161,6 +161,7 @@ static void forward(struct cb_output *s, const char *type, enum cb_weight weight
 	struct cb_outgoing out = { .type = type,
 				   .parent = cb_header_span(p->header),
 				   .metadata = f->metadata,
+				   .metadata_body = f->body,
 				   .content = content,
 				   .content_body = f->body,
 				   .buffers = f->buffer,

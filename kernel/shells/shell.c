@@ -114,10 +114,12 @@ static void publish_input(const struct cb_shell *s, int64_t n)
 {
 	const struct cb_request *r = s->current;
 	struct cb_span code = r->execute.code;
+	/* big ones may be given up when nobody reads, as big results are */
+	enum cb_weight weight = code.len <= CB_MESSAGE_SMALL ? CB_WEIGHT_KEEP : CB_WEIGHT_DATA;
 	CB_AUTO_BUF b = CB_BUF_INIT(code.len + 128);
 
 	if (cb_json_write_object(&b, "code", code, "execution_count", n) == 0)
-		cb_iopub_content(s->all->jupyter, "execute_input", CB_WEIGHT_KEEP, r->header, cb_buf_span(&b));
+		cb_iopub_content(s->all->jupyter, "execute_input", weight, r->header, cb_buf_span(&b));
 }
 
 static void count_cell(struct cb_shell *s, struct cb_request *r)

@@ -419,18 +419,38 @@ static void test_welcome_while_blocked(void **state)
 	assert_int_equal(welcomes, 1);
 }
 
-/* What is held for the stuck one is bounded; what ends a request gets past it to the one that reads. */
-static void test_bytes_in_flight(void **state)
+/* What is queued is tried once more, now. */
+static void retry(struct rig *r)
 {
-	struct rig *r = *state = rig_new();
-	struct rig_msg m;
-	bool idle = false;
+	cb_loop_arm(&r->k.loop, r->k.jupyter.iopub.timer, cb_now_ns());
+	rig_until_soon(r);
+}
 
-	rig_subscribe(r);
+static void huge_metadata(struct rig *r, size_t size)
+{
+	char *metadata = test_calloc(size, 1);
+
+	memset(metadata, ' ', size);
+	metadata[0] = '{';
+	metadata[size - 1] = '}';
+	struct cb_outgoing out = { .type = "comm_msg",
+				   .parent = CB_SPAN("{}"),
+				   .metadata = { metadata, size },
+				   .content = CB_SPAN("{}") };
+
+	cb_iopub_publish(&r->k.jupyter, "comm_msg", CB_WEIGHT_DATA, &out);
+	test_free(metadata);
+}
+
+/* What is held for a stuck one is bounded. */
+static void fill_flight(struct rig *r, void (*say)(struct rig *, size_t))
+{
+	struct rig_msg m;
+
 	join(r, 0, true);
 	rig_expect(r, RIG_IOPUB, "iopub_welcome", "");
 	for (int i = 0; i < 90; i++) {
-		huge_display(r, 4u << 20);
+		say(r, 4u << 20);
 		rig_until_soon(r);
 		while (rig_try_recv(r, RIG_IOPUB, &m))
 			rig_msg_free(&m);
@@ -438,12 +458,99 @@ static void test_bytes_in_flight(void **state)
 		assert_true(r->k.jupyter.iopub.bytes <= 64u << 20);
 	}
 	assert_true(cb_bodies_in_flight() >= 256u << 20); /* else nothing was tried */
+}
+
+/* Patience is over: what is large is given up. */
+static void give_up(struct rig *r)
+{
+	struct cb_iopub *p = &r->k.jupyter.iopub;
+
+	for (int i = 0; i < 100 && p->head != NULL; i++) {
+		p->full_since -= 60 * 1000000000LL;
+		retry(r);
+	}
+	assert_null(p->head);
+}
+
+/* What ends a request gets past the stuck one to the one that reads. */
+static void test_bytes_in_flight(void **state)
+{
+	struct rig *r = *state = rig_new();
+	struct rig_msg m;
+	bool idle = false;
+
+	rig_subscribe(r);
+	fill_flight(r, huge_display);
 	cb_iopub_status(&r->k.jupyter, "idle", NULL);
 	while (!idle) {
 		m = rig_recv(r, RIG_IOPUB);
 		idle = strcmp(rig_text(&m, "execution_state"), "idle") == 0;
 		rig_msg_free(&m);
 	}
+}
+
+/* What a message has copied counts as well. */
+static void test_copies_in_flight(void **state)
+{
+	struct rig *r = *state = rig_new();
+
+	rig_subscribe(r);
+	fill_flight(r, huge_metadata);
+}
+
+/* Reads to the idle of a request; what came of text, small displays and code. */
+static void read_seen(struct rig *r, const char *id, size_t *text_seen, size_t *displays, size_t *inputs, bool *told)
+{
+	bool idle = false;
+
+	*text_seen = *displays = *inputs = 0;
+	*told = false;
+	while (!idle) {
+		struct rig_msg m = rig_recv(r, RIG_IOPUB);
+		bool of = strcmp(m.parent_id, id) == 0;
+
+		idle = of && strcmp(rig_text(&m, "execution_state"), "idle") == 0;
+		if (strcmp(rig_text(&m, "name"), "stdout") == 0)
+			*text_seen += strlen(rig_text(&m, "text"));
+		*told |= of && strstr(rig_text(&m, "text"), "given up") != NULL;
+		*displays += strcmp(m.type, "display_data") == 0 && m.content_len < 100;
+		*inputs += strcmp(m.type, "execute_input") == 0;
+		rig_msg_free(&m);
+	}
+}
+
+/* The stuck one never reads: text and what is small are not given up for that. A cell's large code is, as output is. */
+static void test_beside_a_full_flight(void **state)
+{
+	struct rig *r = *state = rig_up();
+	const size_t len = 300000;
+	char *s = test_calloc(len + 1, 1), *content = test_calloc(100000, 1);
+	size_t text_seen, displays, inputs;
+	bool told;
+
+	memset(s, 'a', len);
+	memset(content, '#', 99998);
+	memcpy(content, "{\"code\":\"", 9);
+	memcpy(content + 99997, "\"}", 3);
+	fill_flight(r, huge_display);
+	give_up(r);
+	text(r, NULL, CB_WIRE_STDOUT, s);
+	display(r, CB_WEIGHT_DATA, 10);
+	cb_iopub_status(&r->k.jupyter, "idle", NULL);
+	read_seen(r, "", &text_seen, &displays, &inputs, &told);
+	assert_true(told); /* else nothing was tried */
+	assert_int_equal(text_seen, len);
+	assert_int_equal(displays, 1);
+	const char *id = rig_send(r, RIG_SHELL, "execute_request", content, NULL);
+
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, rig_guest_expect(r, CB_WIRE_EXECUTE), RIG_OK);
+	rig_expect(r, RIG_SHELL, "execute_reply", id);
+	give_up(r);
+	read_seen(r, id, &text_seen, &displays, &inputs, &told);
+	assert_int_equal(inputs, 0);
+	assert_true(told);
+	test_free(content);
+	test_free(s);
 }
 
 static void test_welcome_names_the_prefix(void **state)
@@ -461,13 +568,6 @@ static void test_welcome_names_the_prefix(void **state)
 	m = rig_take(r, RIG_IOPUB, "iopub_welcome", "");
 	assert_string_equal(rig_text(&m, "subscription"), "b");
 	rig_msg_free(&m);
-}
-
-/* What is queued is tried once more, now. */
-static void retry(struct rig *r)
-{
-	cb_loop_arm(&r->k.loop, r->k.jupyter.iopub.timer, cb_now_ns());
-	rig_until_soon(r);
 }
 
 /* The time in which the kernel itself was stopped is nobody's fault. */
@@ -573,6 +673,8 @@ int main(void)
 		T(test_stuck_peer),
 		T(test_slow_peer),
 		T(test_bytes_in_flight),
+		T(test_copies_in_flight),
+		T(test_beside_a_full_flight),
 		T(test_an_interrupt_is_heard_of_behind_a_slow_reader),
 		T(test_one_huge_display),
 		T(test_welcome_while_blocked),

@@ -324,6 +324,60 @@ static void test_shared_body(void **state)
 	cb_auth_free(a);
 }
 
+static size_t counted(struct cb_outgoing *out)
+{
+	struct cb_session session;
+	struct cb_auth *a = NULL;
+	size_t n = 0, bytes;
+
+	out->type = "comm_msg";
+	out->parent = CB_SPAN("{}");
+	assert_int_equal(cb_session_init(&session, NULL), 0);
+	assert_int_equal(cb_auth_new("sha256", "", 0, &a), 0);
+	assert_int_equal(cb_outgoing_frames(&session, a, out, frame, &n), 0);
+	bytes = cb_bodies_in_flight();
+	for (size_t i = 0; i < n; i++)
+		zmq_msg_close(&frame[i]);
+	assert_int_equal(cb_bodies_in_flight(), 0);
+	cb_auth_free(a);
+	return bytes;
+}
+
+/* So is what was copied, where all together is much. */
+static void test_copies_are_counted(void **state)
+{
+	struct cb_body *body = cb_body_new(1u << 20);
+	struct cb_span all = { (char *)body->data, body->size }, buffers[1000];
+	const size_t overhead = 1006 * CB_FRAME_BYTES + 1000; /* at most */
+	size_t n;
+
+	(void)state;
+	memset(body->data, ' ', body->size);
+	struct cb_outgoing out = { .metadata = all, .content = CB_SPAN("{}") };
+
+	n = counted(&out);
+	assert_true(n >= body->size && n <= body->size + overhead);
+	out.metadata_body = body; /* shared: by itself */
+	assert_int_equal(counted(&out), body->size);
+	out = (struct cb_outgoing){ .metadata = CB_SPAN("{}"), .content = all };
+	n = counted(&out);
+	assert_true(n >= body->size && n <= body->size + overhead);
+	out.content = CB_SPAN("{}");
+	out.buffers = buffers;
+	out.nbuffers = 1000;
+	out.buffers_body = body;
+	for (size_t i = 0; i < 1000; i++)
+		buffers[i] = (struct cb_span){ (char *)body->data, 16000 };
+	n = counted(&out);
+	assert_true(n >= 16000000 && n <= 16000000 + overhead);
+	buffers[999] = all; /* the last frame is shared and counts the others, too */
+	n = counted(&out);
+	assert_true(n >= 999 * 16000 + body->size && n <= 999 * 16000 + body->size + overhead);
+	out.nbuffers = 3;
+	assert_int_equal(counted(&out), 0); /* small */
+	cb_body_unref(body);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -336,6 +390,7 @@ int main(void)
 		cmocka_unit_test(test_dates),
 		cmocka_unit_test(test_outgoing),
 		cmocka_unit_test(test_shared_body),
+		cmocka_unit_test(test_copies_are_counted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
