@@ -337,7 +337,7 @@ void cb_kernel_answer_the_rest(struct cb_kernel *k)
 	cb_debug_end(&k->shells, why);
 	cb_history_end(k, why);
 	cb_channels_drain_at_end(&k->jupyter);
-	cb_iopub_flush(&k->jupyter);
+	cb_iopub_end(&k->jupyter);
 }
 
 int cb_kernel_init(struct cb_kernel *k)

@@ -505,6 +505,26 @@ static void on_retry(void *context)
 		cb_loop_arm(jp->loop, p->timer, now + RETRY);
 }
 
+/* All that is queued: without a high-water mark no peer is full, and who reads gets it while the socket lingers. It is
+ * in memory already, and no more comes. */
+void cb_iopub_end(struct cb_jupyter *jp)
+{
+	struct cb_iopub *p = &jp->iopub;
+	const int none = 0;
+
+	cb_iopub_flush(jp);
+	zmq_setsockopt(jp->channels.socket[CB_IOPUB], ZMQ_SNDHWM, &none, sizeof(none));
+	while (p->head != NULL) {
+		if (p->dropped > 0 && p->head->weight == CB_WEIGHT_KEEP)
+			notice_dropped(jp);
+		if (send_frames(jp, p->head->frame, p->head->nframes) < 0)
+			note_dropped(p, p->head);
+		remove_first(p);
+	}
+	if (p->dropped > 0)
+		notice_dropped(jp);
+}
+
 bool cb_iopub_congested(const struct cb_jupyter *jp)
 {
 	const struct cb_iopub *p = &jp->iopub;

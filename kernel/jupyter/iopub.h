@@ -63,5 +63,6 @@ void cb_iopub_status(struct cb_jupyter *jp, const char *state, struct cb_header 
 /* Text of a stream: merged with what comes within some ms, flushed before anything else is published. */
 void cb_iopub_text(struct cb_jupyter *jp, struct cb_header *parent, unsigned stream, const void *text, size_t len);
 void cb_iopub_flush(struct cb_jupyter *jp);
+void cb_iopub_end(struct cb_jupyter *jp); /* the kernel ends: all that waits is handed to libzmq, for its linger */
 /* Whether the guest's output should not be read for now because subscribers are behind. */
 bool cb_iopub_congested(const struct cb_jupyter *jp);

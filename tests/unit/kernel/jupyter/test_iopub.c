@@ -553,6 +553,34 @@ static void test_beside_a_full_flight(void **state)
 	test_free(s);
 }
 
+/* Nobody reads until the kernel has ended; who reads then gets all, beside one who still does not. */
+static void test_what_waits_goes_out_at_the_end(void **state)
+{
+	struct rig *r = *state = rig_new();
+	struct cb_iopub *p = &r->k.jupyter.iopub;
+	int sent = 0, seen = 0;
+	bool idle = false;
+
+	rig_subscribe(r);
+	join(r, 0, true);
+	rig_expect(r, RIG_IOPUB, "iopub_welcome", "");
+	for (; p->bytes < 1u << 20; sent++)
+		display(r, CB_WEIGHT_DATA, 2000);
+	cb_iopub_status(&r->k.jupyter, "idle", NULL);
+	text(r, NULL, CB_WIRE_STDOUT, "last");
+	cb_kernel_answer_the_rest(&r->k);
+	assert_null(p->head); /* a kernel runs no loop after that */
+	while (!idle) {
+		struct rig_msg m = rig_recv(r, RIG_IOPUB);
+
+		idle = strcmp(rig_text(&m, "execution_state"), "idle") == 0;
+		seen += strcmp(m.type, "display_data") == 0;
+		rig_msg_free(&m);
+	}
+	assert_int_equal(seen, sent);
+	expect_text(r, "", "stdout", "last");
+}
+
 static void test_welcome_names_the_prefix(void **state)
 {
 	struct rig *r = *state = rig_new();
@@ -675,6 +703,7 @@ int main(void)
 		T(test_bytes_in_flight),
 		T(test_copies_in_flight),
 		T(test_beside_a_full_flight),
+		T(test_what_waits_goes_out_at_the_end),
 		T(test_an_interrupt_is_heard_of_behind_a_slow_reader),
 		T(test_one_huge_display),
 		T(test_welcome_while_blocked),
