@@ -1,4 +1,4 @@
-/* Memory of this host, or of the container or control group that we are in.
+/* Memory of this host, or of the container or control group that we are in; and for whose lack of it the kernel killed.
  *
  * Trust domain: any of ours, outside of jails. Each group from our own up to the root of what is mounted may have a
  * limit; a container shows its own group as that root, and on a host the root has none. What the kernel can drop at
@@ -12,11 +12,13 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SHARE 16
 #define PERIOD_MS 250 /* for so long it stays enough, and as much */
 #define DEPTH_MAX 32  /* groups above each other that are looked at */
+#define NEAR_SHARE 8  /* of a limit: who was never that near to it did not meet it */
 
 /* The files of a group, and lines of its memory.stat: of limits that hold though the folder that has them is not shown;
  * of what is used for files, in it and in the groups below, as `used` counts. */
@@ -228,4 +230,30 @@ bool cb_host_memory_short(void)
 		return true;
 	next_ms = now + PERIOD_MS;
 	return false;
+}
+
+/* ---- for whose lack of it ---- */
+
+/* `oom_kill` counts each process that any of the kernel's OOM killers took. For whom:
+ *
+ * Version 2: `oom` is counted where the limit is that was met, and in the groups above that one; below it is not.
+ *
+ * Version 1 has no such count. Its failcnt files do not serve: a jail's memory with swap has the same limit as without,
+ * and is tried first, so memory.failcnt stays 0; and from Linux 6.15 on memory.memsw.failcnt does, too. But the kernel
+ * kills for a limit only where less than a few pages are left below it, and keeps what was used at most, swap included.
+ * Who was never near the limit has not met it; who was, may have. We never reset that figure.
+ */
+void cb_oom_parse(const char *events, const char *peak, uint64_t limit, struct cb_oom_count *ret)
+{
+	bool never_near = *peak != '\0' && strtoull(peak, NULL, 10) < limit - limit / NEAR_SHARE;
+
+	ret->kills = cb_proc_number(events, "\noom_kill ", 10, 0);
+	ret->limit_met = cb_proc_number(events, "\noom ", 10, never_near ? 0 : ret->kills);
+}
+
+enum cb_oom cb_oom_between(const struct cb_oom_count *before, const struct cb_oom_count *after)
+{
+	if (after->kills <= before->kills)
+		return CB_OOM_NONE;
+	return after->limit_met > before->limit_met ? CB_OOM_LIMIT : CB_OOM_HOST;
 }

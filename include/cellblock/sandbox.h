@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cellblock/error.h>
+#include <cellblock/host_memory.h>
 #include <cellblock/warm.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -144,11 +145,19 @@ enum {
 
 /* fds of a reply with code 0: pid 1's pidfd, then files to read what the jail uses (cgroup; /dev/null where there is
  * none) */
-enum cb_usage_fd { CB_USAGE_EVENTS, CB_USAGE_PEAK, CB_USAGE_CPU, CB_USAGE_MEMORY, CB_USAGE_STAT, CB_USAGE_NFDS };
+enum cb_usage_fd {
+	CB_USAGE_EVENTS,
+	CB_USAGE_PEAK,
+	CB_USAGE_CPU,
+	CB_USAGE_MEMORY,
+	CB_USAGE_STAT,
+	CB_USAGE_PEAK_EVER, /* with swap; version 1 */
+	CB_USAGE_NFDS
+};
 
 enum cb_broker_event {
 	CB_BROKER_SPAWNED = 1, /* the answer to SPAWN; exactly one for each. Code 0: the guest's exec has succeeded */
-	CB_BROKER_ENDED = 2,   /* unasked: a jail has ended, and all in it; oom_kills … are its last figures */
+	CB_BROKER_ENDED = 2,   /* unasked: a jail has ended, and all in it; oom … are its last figures */
 	/* unasked, where no control group holds limits.memory: a jail is near it or over it, and is killed if it stays
 	   over it: `watchdog` and `anonymous`. Again with each look at it */
 	CB_BROKER_MEMORY = 3,
@@ -165,7 +174,7 @@ struct cb_broker_reply {
 	int32_t guest_pid;    /* as the host sees it */
 	uint32_t level;	      /* enum cb_isolation_level reached */
 	uint32_t warm;	      /* 1: the guest came from a zygote */
-	uint64_t oom_kills;   /* ENDED: processes that the kernel killed for lack of memory in the jail's group */
+	struct cb_oom_count oom; /* ENDED: processes that the kernel killed for lack of memory in the jail's group */
 	uint64_t watchdog;    /* ENDED: bytes at which the watchdog killed the jail; 0 = it did not. MEMORY: bytes */
 	uint64_t anonymous;   /* MEMORY: the part that belongs to no file, each page once; 0 = not known */
 	int64_t looked_ms;    /* MEMORY: when that look began, monotonic */

@@ -179,6 +179,13 @@ double cb_guest_worked(const struct cb_guest *g)
 	return g->state == CB_GUEST_UP ? cb_usage_jail_cpu(&g->usage) : -1;
 }
 
+enum cb_oom cb_guest_oom(const struct cb_guest *g, const struct cb_oom_count *before, const struct cb_oom_count *after)
+{
+	enum cb_oom oom = cb_oom_between(before, after);
+
+	return oom == CB_OOM_HOST && g->level <= CB_LEVEL_CONTAINER ? CB_OOM_LIMIT : oom;
+}
+
 static double worked(const struct cb_python *p)
 {
 	return cb_guest_worked(of(p));
@@ -328,6 +335,7 @@ static void spawned(struct cb_guest *g, const struct cb_broker_reply *reply, int
 	snprintf(g->limits, sizeof(g->limits), "%s", reply->limits);
 	g->level = (enum cb_isolation_level)reply->level;
 	cb_usage_open(&g->usage, g->python.pid, usage);
+	g->usage.limit = g->policy->limit_memory;
 	/* order of service: frames, then raw output, then the end */
 	open_ends(g);
 	g->log_slot = cb_loop_add(g->loop, NULL, g->log, ZMQ_POLLIN, cb_guest_on_log, g);

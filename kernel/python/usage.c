@@ -152,11 +152,6 @@ static uint64_t number(const char *text, const char *key)
 	return p != NULL ? strtoull(p, NULL, 10) : 0;
 }
 
-uint64_t cb_usage_parse_oom_kills(const char *text)
-{
-	return number(text, "oom_kill");
-}
-
 /* memory.stat, of either version. */
 static void parse_memory(const char *text, uint64_t *ret_files, uint64_t *ret_anonymous)
 {
@@ -185,11 +180,14 @@ bool cb_usage_memory(const struct cb_usage_source *s, uint64_t enough, uint64_t 
 void cb_usage_read(const struct cb_usage_source *s, struct cb_usage *ret_usage)
 {
 	struct cb_proc_stat stat;
-	char text[4096];
+	char text[4096], ever[64];
 	uint64_t peak = 0;
 
-	if (read_text(s->cgroup[CB_USAGE_EVENTS], text, sizeof(text)) == 0)
-		ret_usage->oom_kills = cb_usage_parse_oom_kills(text);
+	if (read_text(s->cgroup[CB_USAGE_EVENTS], text, sizeof(text)) == 0) {
+		if (read_text(s->cgroup[CB_USAGE_PEAK_EVER], ever, sizeof(ever)) < 0)
+			ever[0] = '\0';
+		cb_oom_parse(text, ever, s->limit, &ret_usage->oom);
+	}
 	if ((read_text(s->cgroup[CB_USAGE_CPU], text, sizeof(text)) < 0 ||
 	     !cb_usage_parse_cpu(text, &ret_usage->cpu_user_s, &ret_usage->cpu_sys_s)) &&
 	    read_stat(s->stat, &stat)) {

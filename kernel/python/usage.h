@@ -15,7 +15,7 @@ struct cb_usage {
 	double cpu_user_s, cpu_sys_s;
 	/* of the jail since cb_usage_begin; without cgroup of the guest's process, ever */
 	uint64_t memory_peak_bytes;
-	uint64_t oom_kills; /* processes killed by the kernel for lack of memory; only with cgroup */
+	struct cb_oom_count oom; /* processes killed by the kernel for lack of memory; only with cgroup */
 };
 
 struct cb_usage_source {
@@ -23,6 +23,7 @@ struct cb_usage_source {
 	pid_t init;		   /* the jail's pid 1 as we see it; 0 = unknown */
 	pid_t broker;		   /* the parent of that, and of what serves the jail's calls; 0 = unknown */
 	int cgroup[CB_USAGE_NFDS]; /* the broker's; -1 = none. What it has not reads as empty */
+	uint64_t limit;		   /* of that group's memory */
 };
 
 #define CB_USAGE_SOURCE_NONE                                                                                           \
@@ -96,4 +97,3 @@ uint64_t cb_usage_parse_own(const char *text);
 uint64_t cb_usage_parse_peak(const char *text);
 /* cpu.stat (version 2) or cpuacct.stat (version 1); false if it is neither. */
 bool cb_usage_parse_cpu(const char *text, double *ret_user_s, double *ret_sys_s);
-uint64_t cb_usage_parse_oom_kills(const char *text);

@@ -29,25 +29,19 @@ static const char *verdict(const struct cb_guest *g)
 	return g->cause[0] != '\0' ? g->cause : g->verdict;
 }
 
-bool cb_failure_of_memory(const struct cb_shells *sh, uint64_t oom_kills)
+enum cb_oom cb_failure_oom(const struct cb_shells *sh, const struct cb_oom_count *before)
 {
 	const struct cb_guest *g = sh->guest;
+	const struct cb_oom_count *after = sh->execution.taken_over ? &sh->execution.usage_at_end.oom : &g->end.oom;
 	bool killed = !g->exited || (WIFSIGNALED(g->wait_status) && WTERMSIG(g->wait_status) == SIGKILL);
 
-	if (sh->guest->over_memory > 0)
-		return true;
-	if (verdict(g)[0] != '\0')
-		return false;
-	if (sh->execution.taken_over)
-		return killed && sh->execution.usage_at_end.oom_kills > oom_kills;
-	if (!g->end_known)
-		return false;
-	return g->end.watchdog > 0 || (killed && g->end.oom_kills > oom_kills);
-}
-
-static bool out_of_memory(const struct cb_shells *sh)
-{
-	return cb_failure_of_memory(sh, sh->execution.shell.cell.usage_at_start.oom_kills);
+	if (g->over_memory > 0)
+		return CB_OOM_LIMIT;
+	if (verdict(g)[0] != '\0' || (!sh->execution.taken_over && !g->end_known))
+		return CB_OOM_NONE;
+	if (!sh->execution.taken_over && g->end.watchdog > 0)
+		return CB_OOM_LIMIT;
+	return killed ? cb_guest_oom(g, before, after) : CB_OOM_NONE;
 }
 
 const char *cb_failure_limit(const struct cb_shell *s)
@@ -59,6 +53,7 @@ const char *cb_failure_limit(const struct cb_shell *s)
 	case CB_STOP_MEMORY:
 		return "memory";
 	case CB_STOP_NONE:
+	case CB_STOP_HOST:
 	case CB_STOP_INTERRUPT:
 	case CB_STOP_WIRE:
 		break;
@@ -88,7 +83,7 @@ void cb_failure_metadata(struct cb_shell *s, const char *status, const char *sta
 	double user = u.cpu_user_s - cell->usage_at_start.cpu_user_s;
 	double sys = u.cpu_sys_s - cell->usage_at_start.cpu_sys_s;
 
-	if (limit == NULL && u.oom_kills > cell->usage_at_start.oom_kills)
+	if (limit == NULL && cb_guest_oom(s->all->guest, &cell->usage_at_start.oom, &u.oom) == CB_OOM_LIMIT)
 		limit = "memory"; /* of a child of Python's: the state is kept */
 	if (is_main(s) && s->all->execution.lost_owed && strcmp(state, "lost") != 0)
 		state = s->all->execution.lost_restored ? "restored"
@@ -206,12 +201,12 @@ static bool ended_from_outside(const struct cb_guest *g)
 
 static void reply(struct cb_shell *s, const char *ename, const char *evalue, const char *state)
 {
-	const char *by = strcmp(ename, "KernelDiedError") == 0 && ended_from_outside(s->all->guest) ? "outside"
-												     : "kernel";
+	bool outside = strcmp(ename, "KernelDiedError") == 0 &&
+		       (s->cell.stop == CB_STOP_HOST || ended_from_outside(s->all->guest));
 	CB_AUTO_BUF metadata = CB_BUF_INIT(CB_METADATA_MAX), content = CB_BUF_INIT(65536);
 	struct cb_json j = cb_json_begin(&content);
 
-	cb_failure_metadata(s, "error", state, cb_failure_limit(s), by, &metadata);
+	cb_failure_metadata(s, "error", state, cb_failure_limit(s), outside ? "outside" : "kernel", &metadata);
 	cb_json_put(&j, "status", "error", "execution_count", s->cell.number, "payload", CB_SPAN("[]"),
 		    "user_expressions", CB_SPAN("{}"));
 	cb_write_error(&j, ename, evalue, (struct cb_span){ NULL, 0 });
@@ -315,7 +310,7 @@ void cb_failure_reply_timeout(struct cb_shell *s)
 	reply(s, "CellTimeoutError", timeout_text(s), "kept");
 }
 
-const char *cb_failure_memory_text(const struct cb_shells *sh)
+static const char *memory_text(const struct cb_shells *sh)
 {
 	static char text[512];
 	const struct cb_broker_reply *end = &sh->guest->end;
@@ -342,8 +337,14 @@ const char *cb_failure_death_text(const struct cb_shells *sh)
 	static char text[512];
 	const struct cb_guest *g = sh->guest;
 
-	if (out_of_memory(sh))
-		return cb_failure_memory_text(sh);
+	switch (cb_failure_oom(sh, &sh->execution.shell.cell.usage_at_start.oom)) {
+	case CB_OOM_LIMIT:
+		return memory_text(sh);
+	case CB_OOM_HOST:
+		return CB_FAILURE_HOST;
+	case CB_OOM_NONE:
+		break;
+	}
 	if (verdict(g)[0] != '\0')
 		snprintf(text, sizeof(text), "Python was stopped: %s", verdict(g));
 	else if (!g->exited && g->end_known && g->end.note[0] != '\0')
@@ -353,6 +354,13 @@ const char *cb_failure_death_text(const struct cb_shells *sh)
 	else
 		cb_python_end_text(g->wait_status, text, sizeof(text));
 	return text;
+}
+
+const char *cb_failure_cause(const struct cb_shell *s)
+{
+	if (s->cell.stop == CB_STOP_HOST)
+		return CB_FAILURE_HOST;
+	return s->cell.stop == CB_STOP_MEMORY ? memory_text(s->all) : cb_failure_death_text(s->all);
 }
 
 void cb_failure_death(struct cb_shell *s, const struct cb_death *d)
@@ -377,6 +385,7 @@ void cb_failure_death(struct cb_shell *s, const struct cb_death *d)
 		cb_failure_reply(s, "CellMemoryError", d->state, "%s; %s", d->cause, d->became);
 		break;
 	case CB_STOP_NONE:
+	case CB_STOP_HOST:
 		cb_failure_reply(s, "KernelDiedError", d->state, "%s; %s", d->cause, d->became);
 		break;
 	}
@@ -384,8 +393,12 @@ void cb_failure_death(struct cb_shell *s, const struct cb_death *d)
 
 void cb_failure_note_memory(struct cb_shell *s)
 {
-	if (s->cell.stop == CB_STOP_NONE && cb_failure_of_memory(s->all, s->cell.usage_at_start.oom_kills))
-		s->cell.stop = CB_STOP_MEMORY;
+	static const enum cb_stop of[] = { [CB_OOM_NONE] = CB_STOP_NONE,
+					   [CB_OOM_LIMIT] = CB_STOP_MEMORY,
+					   [CB_OOM_HOST] = CB_STOP_HOST };
+
+	if (s->cell.stop == CB_STOP_NONE)
+		s->cell.stop = of[cb_failure_oom(s->all, &s->cell.usage_at_start.oom)];
 }
 
 void cb_failure_of_python(struct cb_shells *sh, bool restored, struct cb_death *ret_death)

@@ -2,6 +2,7 @@
  * docs/messages.md. */
 #pragma once
 
+#include <cellblock/host_memory.h>
 #include <cellblock/json_write.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -39,12 +40,15 @@ void cb_failure_death(struct cb_shell *s, const struct cb_death *d);
 void cb_failure_of_python(struct cb_shells *sh, bool restored, struct cb_death *ret_death);
 /* "Python was killed by signal 11 (Segmentation fault)". Valid until the next call. */
 const char *cb_failure_death_text(const struct cb_shells *sh);
-/* Did the guest end for lack of memory, and not because we or it itself wanted it so? oom_kills: how many there were
- * when the request began. The words for it. */
-bool cb_failure_of_memory(const struct cb_shells *sh, uint64_t oom_kills);
-const char *cb_failure_memory_text(const struct cb_shells *sh);
+/* Did the guest end for lack of memory, and not because we or it itself wanted it so? For whose? before: what was
+ * counted when the request began. */
+enum cb_oom cb_failure_oom(const struct cb_shells *sh, const struct cb_oom_count *before);
+#define CB_FAILURE_HOST                                                                                                \
+	"Python was killed by the host, which was short of memory, or a control group around the jail was"
 /* If the guest ended for lack of memory, and nothing else had ended the shell's cell, that did. */
 void cb_failure_note_memory(struct cb_shell *s);
+/* Of the guest's end under the shell's cell: the same as death_text, in the words for what that has noted. */
+const char *cb_failure_cause(const struct cb_shell *s);
 
 /* An exception (raw JSON string) as an interrupt raises it. */
 bool cb_failure_of_interrupt(struct cb_span ename);

@@ -628,11 +628,11 @@ enum cb_found cb_lanes_interrupt_one(struct cb_shells *sh, struct cb_span msg_id
 	return found;
 }
 
-static void died(struct cb_shells *sh, struct cb_shell *l, struct cb_death d)
+static void died(struct cb_shell *l, struct cb_death d)
 {
 	if (l->current == NULL)
 		return;
-	d.cause = l->cell.stop == CB_STOP_MEMORY ? cb_failure_memory_text(sh) : cb_failure_death_text(sh);
+	d.cause = cb_failure_cause(l);
 	cb_shell_died(l, &d);
 }
 
@@ -652,7 +652,7 @@ void cb_lanes_stopped(struct cb_shells *sh)
 	struct cb_guest_pending *beside = sh->guest->python.rules.beside;
 	struct cb_death d = { .state = "restored" };
 
-	died(sh, &sh->lanes.ask, d);
+	died(&sh->lanes.ask, d);
 	for (size_t i = 0; i < CB_LANES; i++) { /* comm messages before the cells that they are beside */
 		struct cb_shell *l = lane_at(&sh->lanes, i);
 		struct cb_guest_pending asked = beside[i];
@@ -660,7 +660,7 @@ void cb_lanes_stopped(struct cb_shells *sh)
 		if (l->current != NULL && cb_request_is_execute(l->current))
 			stopped(l);
 		else
-			died(sh, l, d);
+			died(l, d);
 		beside[i] = asked;
 	}
 }
@@ -670,10 +670,10 @@ void cb_lanes_guest_died(struct cb_shells *sh, bool restored)
 	struct cb_death d;
 
 	cb_failure_of_python(sh, restored, &d);
-	died(sh, &sh->lanes.ask, d);
+	died(&sh->lanes.ask, d);
 	for (size_t i = 0; i < CB_LANES; i++) {
 		stopped(lane_at(&sh->lanes, i));
-		died(sh, lane_at(&sh->lanes, i), d);
+		died(lane_at(&sh->lanes, i), d);
 	}
 }
 

@@ -33,6 +33,7 @@ enum cb_stop {
 	CB_STOP_TIME_HARD, /* killed: it did not stop within timeout.grace */
 	CB_STOP_INTERRUPT, /* killed: the user's interrupt was not obeyed */
 	CB_STOP_MEMORY,	   /* killed by the kernel or a watchdog: limits.memory, or less that the request asked for */
+	CB_STOP_HOST,	   /* killed by the kernel: the host, or a control group above the jail, lacked memory */
 	CB_STOP_WIRE,	   /* killed: the guest broke the wire protocol */
 };
 

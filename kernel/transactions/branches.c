@@ -416,7 +416,7 @@ static void begun(struct cb_shell *l)
 	struct cb_usage jail = { 0 };
 
 	cb_usage_read(&b->all->guest->usage, &jail);
-	b->oom_kills = jail.oom_kills;
+	b->oom = jail.oom;
 	cb_calls_begin(l->current->calls, 0, &b->called);
 	cb_memory_watch(b->all);
 }
@@ -444,14 +444,16 @@ static int send_request(struct cb_shell *l, struct cb_request *r, const struct c
 	return c;
 }
 
-/* The kernel has chosen it when the jail was over limits.memory. */
-static bool out_of_memory(struct cb_transactions *tx, const struct cb_branch *b, int status)
+/* Whether the kernel has chosen it when memory was short, and whose. */
+static enum cb_oom oom_of(struct cb_transactions *tx, const struct cb_branch *b, int status)
 {
 	struct cb_usage jail = { 0 };
 
+	if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL || b->state == CB_BRANCH_ENDING ||
+	    b->shell.current == NULL)
+		return CB_OOM_NONE;
 	cb_usage_read(&tx->guest->usage, &jail);
-	return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && b->state != CB_BRANCH_ENDING &&
-	       b->shell.current != NULL && jail.oom_kills > b->oom_kills;
+	return cb_guest_oom(tx->guest, &b->oom, &jail.oom);
 }
 
 static void done(struct cb_shell *l, struct cb_request *r)
@@ -696,15 +698,20 @@ void cb_branches_gone(struct cb_transactions *tx, uint32_t number, int status)
 {
 	struct cb_branch **place = place_of(tx, number), *b = place != NULL && number != 0 ? *place : NULL;
 	struct cb_header *asked;
+	enum cb_oom oom;
 	char why[256];
 	bool served;
 
 	if (b == NULL)
 		return;
-	if (out_of_memory(tx, b, status)) {
+	oom = oom_of(tx, b, status);
+	if (oom == CB_OOM_LIMIT) {
 		b->shell.cell.stop = CB_STOP_MEMORY;
 		snprintf(why, sizeof(why),
 			 "the jail used more memory than limits.memory allows, and Python was killed");
+	} else if (oom == CB_OOM_HOST) {
+		b->shell.cell.stop = CB_STOP_HOST;
+		snprintf(why, sizeof(why), "%s", CB_FAILURE_HOST);
 	} else if (b->state != CB_BRANCH_ENDING) {
 		cb_python_end_text(status, why, sizeof(why));
 	} else {

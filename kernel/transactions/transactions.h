@@ -171,7 +171,7 @@ struct cb_branch {
 	bool mute;	       /* it broke the protocol: not heard any more */
 	bool unread;	       /* its wire is not read any more */
 	int64_t deadline;      /* to wake, or to end after its wire is closed; 0 = none */
-	uint64_t oom_kills;    /* of the jail when the cell began */
+	struct cb_oom_count oom; /* of the jail when the cell began */
 };
 
 struct cb_branches {

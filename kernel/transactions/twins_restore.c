@@ -280,7 +280,7 @@ static bool memory_is_to_come(const struct cb_transactions *tx)
 {
 	uint64_t enough = CB_MEMORY_SHORT(tx->policy->limit_memory), used = 0, anonymous;
 
-	return cb_failure_of_memory(tx->shells, tx->shells->execution.shell.cell.usage_at_start.oom_kills) &&
+	return cb_failure_oom(tx->shells, &tx->shells->execution.shell.cell.usage_at_start.oom) != CB_OOM_NONE &&
 	       cb_usage_memory(&tx->guest->usage, enough, &used, &anonymous) && used > enough;
 }
 

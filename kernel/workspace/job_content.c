@@ -88,10 +88,12 @@ static void write_run_usage(const struct cb_job *job, const struct cb_job_usage 
 static void write_run(const struct cb_job *job, uint64_t wait_status, const struct cb_job_usage *u, struct cb_json *j)
 {
 	int status = (int)(uint32_t)wait_status;
+	const struct cb_guest *guest = job->workspace->guest;
 	struct cb_usage now = { 0 };
 
-	cb_usage_read(&job->workspace->guest->usage, &now);
-	bool for_memory = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && now.oom_kills > job->oom_kills;
+	cb_usage_read(&guest->usage, &now);
+	bool for_memory = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL &&
+			  cb_guest_oom(guest, &job->oom, &now.oom) == CB_OOM_LIMIT;
 
 	cb_json_put(j, "status", "ok", "returncode",
 		    (long)(WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status)));
@@ -168,7 +170,7 @@ static void write_usage(const struct cb_workspace *ws, const struct cb_job_usage
 	cb_json_object(j, "usage");
 	cb_json_put(j, "cpu_user_s", CB_ROUNDED(guest.cpu_user_s, 6), "cpu_sys_s", CB_ROUNDED(guest.cpu_sys_s, 6),
 		    "memory_bytes", u->memory_bytes, "memory_peak_bytes", guest.memory_peak_bytes, "memory_kills",
-		    guest.oom_kills);
+		    guest.oom.kills);
 	cb_json_put(j, "processes", u->processes, "pids", u->threads, "tmp_bytes", u->tmp_bytes, "shm_bytes",
 		    u->shm_bytes, "output_bytes", cb_output_parent(&ws->guest->python.output, 0)->output_bytes);
 	cb_json_end(j);

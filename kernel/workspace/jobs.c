@@ -354,7 +354,7 @@ static void launch(struct cb_workspace *ws, struct cb_job *job)
 	ws->jobs.running++;
 	job->started_ns = cb_now_ns();
 	cb_usage_read(&ws->guest->usage, &usage);
-	job->oom_kills = usage.oom_kills;
+	job->oom = usage.oom;
 	if (job->timeout > 0)
 		job->deadline = job->started_ns + (int64_t)(job->timeout * 1e9);
 	heard_of(job);

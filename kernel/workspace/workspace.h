@@ -48,7 +48,7 @@ struct cb_job {
 	size_t part, part_at; /* how far the input is sent: 0 = input, then buffers */
 
 	int64_t started_ns, deadline;
-	uint64_t oom_kills; /* in the jail, when it began */
+	struct cb_oom_count oom; /* in the jail, when it began */
 	enum cb_job_stop stop;
 	uint64_t size, mtime_ns, dropped; /* FACTS; bytes of output over the limit */
 	bool truncated;			  /* a list with more entries than are kept */

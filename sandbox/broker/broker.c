@@ -113,7 +113,7 @@ static void reap(struct broker *b, struct inmate *inmate)
 	if (b->changes.request.op == CB_BROKER_RESTORE) /* one that waits has nothing to come back to */
 		cb_fd_close(&b->changes.pipe);
 	cb_jail_ended(&b->jail, &inmate->jail, &figures);
-	notice.oom_kills = figures.oom_kills;
+	notice.oom = figures.oom;
 	notice.memory_peak = figures.memory_peak;
 	notice.watchdog = inmate->watchdog.over;
 	if (inmate->in_flight || inmate->watchdog.is_kept_waiting)

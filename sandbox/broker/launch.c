@@ -617,7 +617,7 @@ void cb_jail_ended(struct cb_jail *jail, struct cb_inmate *inmate, struct cb_cgr
 	while (waitpid(inmate->pid1, NULL, 0) < 0 && errno == EINTR)
 		;
 	cb_notify_stop(&inmate->notifier);
-	cb_cgroup_read(&inmate->group, ret_figures);
+	cb_cgroup_read(&inmate->group, jail->spec, ret_figures);
 	cb_cgroup_remove(&jail->cgroups, &inmate->group);
 	cb_fd_close(&inmate->pidfd);
 	cb_fd_close(&inmate->sockets);

@@ -157,14 +157,19 @@ static int exit_status(const struct run *run, const struct cb_cgroup_figures *fi
 {
 	const char *note = run->outline->spec->limit_memory_note;
 	bool killed = !run->exited || (WIFSIGNALED(run->status) && WTERMSIG(run->status) == SIGKILL);
+	static const struct cb_oom_count at_start;
+	enum cb_oom oom = cb_oom_between(&at_start, &figures->oom);
 
 	if (run->timed_out)
 		return EXIT_TIMEOUT;
 	if (run->watchdog.is_kept_waiting)
 		fprintf(stderr, "cellblock: killed: %s\n", CB_WAITING_TEXT);
-	else if (killed && (figures->oom_kills > 0 || run->watchdog.over > 0))
+	else if (killed && (oom == CB_OOM_LIMIT || run->watchdog.over > 0))
 		fprintf(stderr, "cellblock: killed: it used more than limits.memory (%" PRIu64 " bytes%s%s) allows\n",
 			run->outline->spec->limit_memory, note != NULL ? ": " : "", note != NULL ? note : "");
+	else if (killed && oom == CB_OOM_HOST)
+		fprintf(stderr, "cellblock: killed by the host, which was short of memory, or a control group around "
+				"the jail was\n");
 	if (run->in_flight)
 		fprintf(stderr, "cellblock: killed: %s\n", CB_FLIGHT_TEXT);
 	if (!run->exited)

@@ -197,16 +197,18 @@ pid_t cb_cgroup_clone(const struct cb_cgroup *g, uint64_t flags, int *ret_pidfd,
 	return (pid_t)pid;
 }
 
-void cb_cgroup_read(const struct cb_cgroup *g, struct cb_cgroup_figures *ret)
+void cb_cgroup_read(const struct cb_cgroup *g, const struct cb_jail_spec *spec, struct cb_cgroup_figures *ret)
 {
 	const struct cb_cgroup_backend *backend = backend_of(g->kind);
-	char text[4096];
+	char text[4096], ever[64] = "";
 
 	*ret = (struct cb_cgroup_figures){ 0 };
 	if (backend == NULL)
 		return;
 	(void)cb_proc_text(g->dir[CB_CG_MEMORY], backend->events_file, text, sizeof(text));
-	ret->oom_kills = cb_proc_number(text, "\noom_kill ", 10, 0);
+	if (backend->peak_ever_file != NULL)
+		(void)cb_proc_text(g->dir[CB_CG_MEMORY], backend->peak_ever_file, ever, sizeof(ever));
+	cb_oom_parse(text, ever, spec->limit_memory, &ret->oom);
 	(void)cb_proc_text(g->dir[CB_CG_MEMORY], backend->peak_file, text, sizeof(text));
 	ret->memory_peak = strtoull(text, NULL, 10);
 }
@@ -227,6 +229,8 @@ int cb_cgroup_usage_fds(const struct cb_cgroup *g, int ret_fds[CB_USAGE_NFDS])
 			ret_fds[CB_USAGE_PEAK] = openat(memory, backend->peak_file, O_RDONLY | O_CLOEXEC);
 		ret_fds[CB_USAGE_MEMORY] = openat(memory, backend->memory_file, O_RDONLY | O_CLOEXEC);
 		ret_fds[CB_USAGE_STAT] = openat(memory, "memory.stat", O_RDONLY | O_CLOEXEC);
+		if (backend->peak_ever_file != NULL)
+			ret_fds[CB_USAGE_PEAK_EVER] = openat(memory, backend->peak_ever_file, O_RDONLY | O_CLOEXEC);
 		if (cpu >= 0)
 			ret_fds[CB_USAGE_CPU] = openat(cpu, backend->cpu_file, O_RDONLY | O_CLOEXEC);
 	}

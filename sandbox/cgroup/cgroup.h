@@ -13,6 +13,7 @@
 
 #include <cellblock/cgroup_own.h>
 #include <cellblock/error.h>
+#include <cellblock/host_memory.h>
 #include <cellblock/sandbox.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,8 +46,8 @@ struct cb_cgroup {
 #define CB_CGROUP_EMPTY ((struct cb_cgroup){ .dir = { -1, -1, -1, -1 } })
 
 struct cb_cgroup_figures {
-	uint64_t memory_peak; /* bytes; 0 = not known */
-	uint64_t oom_kills;   /* processes of the group that the kernel killed for lack of memory */
+	uint64_t memory_peak;	 /* bytes; 0 = not known */
+	struct cb_oom_count oom; /* processes of the group that the kernel killed for lack of memory */
 };
 
 /* Finds the back end that holds the limits of `spec`, tried with a child. Never fails: ret->kind and ret->lack say what
@@ -70,7 +71,7 @@ pid_t cb_cgroup_clone(const struct cb_cgroup *g, uint64_t flags, int *ret_pidfd,
 /* Files of the group: who writes "0" to each is in it, by our right and not its own. The caller closes what is not -1,
  * also after an error. */
 int cb_cgroup_join_fds(const struct cb_cgroup *g, int ret_fds[CB_CONTROLLERS]);
-void cb_cgroup_read(const struct cb_cgroup *g, struct cb_cgroup_figures *ret);
+void cb_cgroup_read(const struct cb_cgroup *g, const struct cb_jail_spec *spec, struct cb_cgroup_figures *ret);
 /* Descriptors for the supervisor's accounting (enum cb_usage_fd): what can't be had is /dev/null. */
 int cb_cgroup_usage_fds(const struct cb_cgroup *g, int ret_fds[CB_USAGE_NFDS]);
 /* Removes a group whose processes have ended; NULL and an empty one allowed. */
@@ -85,8 +86,8 @@ struct cb_cgroup_backend {
 	int (*find)(const struct cb_cgroup_tables *t, struct cb_cgroups *c, struct cb_err *err);
 	void (*sweep)(const struct cb_cgroup_tables *t, const struct cb_cgroups *c);
 	int (*limit)(const struct cb_cgroup *g, const struct cb_jail_spec *spec);
-	/* file names */
-	const char *peak_file, *events_file, *cpu_file, *memory_file, *swap_file;
+	/* file names; ever: NULL where the events say enough (base/host_memory.c) */
+	const char *peak_file, *peak_ever_file, *events_file, *cpu_file, *memory_file, *swap_file;
 	enum cb_controller cpu_controller;
 };
 extern const struct cb_cgroup_backend cb_cgroup_v1, cb_cgroup_v2;

@@ -95,6 +95,7 @@ const struct cb_cgroup_backend cb_cgroup_v1 = {
 	.sweep = sweep,
 	.limit = limit,
 	.peak_file = "memory.max_usage_in_bytes",
+	.peak_ever_file = "memory.memsw.max_usage_in_bytes",
 	.events_file = "memory.oom_control",
 	.cpu_file = "cpuacct.stat",
 	.memory_file = "memory.usage_in_bytes",

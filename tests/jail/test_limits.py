@@ -8,6 +8,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -123,6 +124,7 @@ def test_killed_for_memory(full):
         assert os.waitstatus_to_exitcode(jail.exited()) == -9
         end = broker.ended(jail)
         assert end["oom_kills"] >= 1 and 90 * MIB < end["peak"] <= 100 * MIB
+        assert end["limit_met"] >= 1, "it was its own limit"
         assert_none_stays(broker)
 
 
@@ -229,6 +231,80 @@ def test_a_kernel_stays_below_the_group_it_is_in(small_group, start):
     assert "limit 224.0 MiB: what fits into the 256.0 MiB" in cell.content["evalue"], cell
     assert str(folder) in cell.content["evalue"] and cell.about["limit"] == "memory"
     assert client.run("1").result == "1"
+
+
+class Around:
+    """A group around jails whose limit is far off until it is met, while theirs are not."""
+
+    def __init__(self, inside, folder, version):
+        self.inside, self.folder = inside, folder
+        names = ("memory.max", "memory.current") if version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        self.limit, self.used = (folder / name for name in names)
+
+    def leaves(self, room):
+        self.limit.write_text(str(int(self.used.read_text()) + room))
+
+    def leaves_enough(self):
+        self.limit.write_text(str(1 << 30))
+
+
+@pytest.fixture
+def around():
+    above, version = own_group("memory")
+    with enclosing(above, "memory.max" if version == 2 else "memory.limit_in_bytes", 1 << 30) as (inside, folder):
+        if version == 2 and (folder / "memory.swap.max").exists():
+            (folder / "memory.swap.max").write_text("0")
+        if version == 1 and (folder / "memory.memsw.limit_in_bytes").exists():
+            (folder / "memory.memsw.limit_in_bytes").write_text(str(1 << 30))
+        yield Around(inside, folder, version)
+
+
+def assert_lies_below(folder):
+    if not any(Path(group).is_relative_to(folder) for group in groups()):
+        pytest.skip("jails' groups do not lie in the group that the kernel was started in: systemd has made a scope")
+
+
+@pytest.mark.parametrize("transactions", ["off", "always"])
+def test_a_kill_for_the_memory_of_others_is_no_cells_fault(around, start, transactions):
+    """The kernel takes guests first, and counts that in their group, whosever memory was short."""
+    sets = ["limits.memory=600M", f"transactions.mode={transactions}", "warm.mode=off"]
+    argv = [*around.inside, *kernels.spec_argv()[0]]
+    client = start(argv=argv, args=[word for each in sets for word in ("--set", each)]).client
+    assert client.run("kept = 1").ok
+    assert_lies_below(around.folder)
+    around.leaves(128 * MIB)
+    cell = client.run(SHARED)
+    assert cell.content["ename"] == "KernelDiedError", cell
+    assert "killed by the host, which was short of memory" in cell.content["evalue"], cell
+    assert "limits.memory" not in cell.content["evalue"], cell
+    assert (cell.about["by"], cell.about["limit"]) == ("outside", None), cell
+    kept = transactions == "always" and not cell.about.get("given_up")  # for want of memory, before the kernel killed
+    assert cell.about["state"] == ("restored" if kept else "lost"), cell
+    around.leaves_enough()
+    assert client.run("kept = 1").ok
+    around.leaves(128 * MIB)
+    child = f"import subprocess, sys\nwas = subprocess.run([sys.executable, '-c', {SHARED!r}]).returncode\n"
+    cell = client.run(child + "raise ValueError(was)")
+    assert (cell.content["ename"], cell.content["evalue"], cell.about["limit"]) == ("ValueError", "-9", None), cell
+    run = client.request("cellblock_run_request", {"argv": [sys.executable, "-c", SHARED]}, channel="control").content
+    assert (run["returncode"], run["limit"]) == (-9, None), run
+    around.leaves_enough()
+    cell = client.run(SHARED)
+    assert (cell.content["ename"], cell.about["limit"], cell.about["by"]) == ("CellMemoryError", "memory", "kernel")
+    assert "limit 600.0 MiB" in cell.content["evalue"], cell
+
+
+def test_a_run_that_is_killed_for_the_memory_of_others(around):
+    run = [f"{BUILD}/bin/cellblock", "run", "--set", "limits.memory=600M", "--set", "workspace.mode=tmpfs", "--"]
+    code = f"print('up', flush=True)\ninput()\n{SHARED}"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*around.inside, *run, "/usr/bin/python3", "-c", code], text=True, **pipes) as jailed:
+        assert jailed.stdout.readline() == "up\n", jailed.stderr.read()
+        assert_lies_below(around.folder)
+        around.leaves(128 * MIB)
+        _, said = jailed.communicate("\n", timeout=60)
+    assert jailed.returncode == 137, said
+    assert "killed by the host, which was short of memory" in said and "limits.memory" not in said, said
 
 
 def test_a_smaller_share_of_the_processor_around_us_is_no_lack(full):

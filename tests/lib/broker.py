@@ -21,7 +21,7 @@ SPAWN, KILL = 1, 2
 SPAWNED, ENDED, MEMORY = 1, 2, 3
 SIGNAL, TERMINATE, TWIN, DROP, RESTORE, BRANCH, GO_ON = 1, 2, 5, 6, 7, 8, 9
 EXITED, REGISTERED, GONE, RESTORED, SIGNALLED = 16, 17, 18, 19, 20
-REPLY = struct.Struct("IiIIiIIQQQqQ64s768s512s512s256s")
+REPLY = struct.Struct("IiIIiIIQQQQqQ64s768s512s512s256s")
 REQUEST = struct.Struct("IIi")
 INIT = struct.Struct("IiIi")
 
@@ -124,12 +124,12 @@ class Broker:
 
     def receive(self, timeout):
         self.sock.settimeout(timeout)
-        data, fds, _, _ = socket.recv_fds(self.sock, REPLY.size, 6)
+        data, fds, _, _ = socket.recv_fds(self.sock, REPLY.size, 7)
         if not data:
             raise EOFError("the broker has ended")
-        event, code, asked, number, pid, level, _, oom, watchdog, _, _, peak, *texts, limits = REPLY.unpack(data)
+        event, code, asked, number, pid, level, _, oom, met, watchdog, _, _, peak, *texts, limits = REPLY.unpack(data)
         if event == ENDED:
-            self.ends[number] = {"oom_kills": oom, "watchdog": watchdog, "peak": peak}
+            self.ends[number] = {"oom_kills": oom, "limit_met": met, "watchdog": watchdog, "peak": peak}
         elif event == SPAWNED:
             self.limits = _text(limits)
         return event, (code, asked, number, pid, level, *texts), fds

@@ -295,6 +295,30 @@ def test_level_full_by_delegation():
     born_in_its_group((*sets, "sh", "-c", "echo in"), before=(*enter, "sh"))
 
 
+FILL = "import mmap\nprint('up', flush=True)\ninput()\nm = mmap.mmap(-1, 1 << 29)\n"
+FILL += "for i in range(0, 1 << 29, 4096): m[i] = 1"
+
+
+def test_whose_memory_was_short():
+    """A kill at the limit of a group further up is counted in the jail's group as well."""
+    top, short = "/sys/fs/cgroup/around", "killed by the host, which was short of memory"
+    os.makedirs(f"{top}/inner")
+    with open("/sys/fs/cgroup/cgroup.subtree_control", "w") as f:
+        f.write("+memory +pids +cpu")
+    enter = ("sh", "-c", f'echo $$ > {top}/inner/cgroup.procs; exec "$@"', "sh", f"{VENV}/bin/cellblock", "run")
+    command = (*enter, "--set", "isolation.minimum=full", "--set", "limits.memory=200M", "--", "/usr/bin/python3", "-c")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    for room in (None, 64 << 20):
+        with subprocess.Popen([*command, FILL], cwd="/workspaces/root", **pipes) as jailed:
+            assert jailed.stdout.readline() == "up\n", jailed.stderr.read()
+            if room is not None:
+                with open(f"{top}/memory.current") as used, open(f"{top}/memory.max", "w") as limit:
+                    limit.write(str(int(used.read()) + room))
+            _, err = jailed.communicate("\n")
+        assert jailed.returncode == 137, err
+        assert (short in err, "limits.memory" in err) == (room is not None, room is None), err
+
+
 def test_broker():
     names = "test_process_outside test_namespaces_are_its_own test_every_way_to_end test_broker_killed".split()
     names = [f"{kind}.{n}" for kind in ("AsMyself", "AsAnOrdinaryUser") for n in names]

@@ -2,12 +2,16 @@
 #include "python/usage.h"
 
 #include <cellblock/clock.h>
+#include <cellblock/fd.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -215,6 +219,14 @@ static void test_threads_at_work(void **state)
 	assert_true(cb_usage_threads_at_work(pid)); /* its end is known here before its parent has told of it */
 }
 
+static uint64_t kills(const char *events)
+{
+	struct cb_oom_count count;
+
+	cb_oom_parse(events, "", 0, &count);
+	return count.kills;
+}
+
 static void test_of_a_control_group(void **state)
 {
 	double user = -1, sys = -1, hz = (double)sysconf(_SC_CLK_TCK);
@@ -226,9 +238,66 @@ static void test_of_a_control_group(void **state)
 	assert_true(user == 250 / hz && sys == 100 / hz);
 	assert_false(cb_usage_parse_cpu("", &user, &sys));
 	assert_false(cb_usage_parse_cpu("user 1\nsystems 2\n", &user, &sys));
-	assert_int_equal(cb_usage_parse_oom_kills("oom_kill_disable 7\nunder_oom 0\noom_kill 3\n"), 3);
-	assert_int_equal(cb_usage_parse_oom_kills("low 0\nmax 9\noom 4\noom_kill 2\noom_group_kill 5\n"), 2);
-	assert_int_equal(cb_usage_parse_oom_kills("oom_kill_disable 7\n"), 0);
+	assert_int_equal(kills("oom_kill_disable 7\nunder_oom 0\noom_kill 3\n"), 3);
+	assert_int_equal(kills("low 0\nmax 9\noom 4\noom_kill 2\noom_group_kill 5\n"), 2);
+	assert_int_equal(kills("oom_kill_disable 7\n"), 0);
+}
+
+static void put(int *fd, const char *text)
+{
+	cb_fd_close(fd);
+	*fd = text != NULL ? memfd_create("figures", MFD_CLOEXEC) : open("/dev/null", O_RDONLY | O_CLOEXEC);
+	assert_true(*fd >= 0);
+	if (text != NULL)
+		assert_int_equal(write(*fd, text, strlen(text)), strlen(text));
+}
+
+#define V1(kills) "oom_kill_disable 0\nunder_oom 0\noom_kill " #kills "\n"
+#define V2(oom, kills) "low 0\nhigh 0\nmax 7\noom " #oom "\noom_kill " #kills "\noom_group_kill 0\n"
+
+/* The kernel counts whom it killed for the host's lack of memory, or a larger group's, beside those whose own limit was
+ * met. */
+static void test_whose_lack_of_memory(void **state)
+{
+	static const struct {
+		const char *events[2], *peak[2]; /* before and after; peak: NULL = no such file */
+		enum cb_oom oom;
+	} looks[] = {
+		/* version 2 */
+		{ { V2(0, 0), V2(0, 0) }, { NULL, NULL }, CB_OOM_NONE },
+		{ { V2(0, 0), V2(1, 0) }, { NULL, NULL }, CB_OOM_NONE },
+		{ { V2(0, 0), V2(0, 1) }, { NULL, NULL }, CB_OOM_HOST },
+		{ { V2(0, 0), V2(1, 1) }, { NULL, NULL }, CB_OOM_LIMIT },
+		{ { V2(0, 0), V2(1, 9) }, { NULL, NULL }, CB_OOM_LIMIT }, /* memory.oom.group */
+		{ { V2(5, 2), V2(5, 3) }, { NULL, NULL }, CB_OOM_HOST },
+		{ { V2(5, 2), V2(6, 3) }, { NULL, NULL }, CB_OOM_LIMIT },
+		/* version 1, with a limit of 4096 */
+		{ { V1(0), V1(0) }, { "100\n", "4096\n" }, CB_OOM_NONE },
+		{ { V1(0), V1(1) }, { "100\n", "3583\n" }, CB_OOM_HOST },
+		{ { V1(1), V1(2) }, { "100\n", "3583\n" }, CB_OOM_HOST },
+		{ { V1(0), V1(1) }, { "100\n", "3584\n" }, CB_OOM_LIMIT },
+		{ { V1(1), V1(2) }, { "100\n", "4096\n" }, CB_OOM_LIMIT },
+		{ { V1(1), V1(2) }, { "4096\n", "4096\n" }, CB_OOM_LIMIT }, /* nothing tells it apart */
+		{ { V1(0), V1(1) }, { NULL, NULL }, CB_OOM_LIMIT },
+		/* counted by a kernel that has no `oom` */
+		{ { "low 0\noom_kill 0\n", "low 0\noom_kill 1\n" }, { NULL, NULL }, CB_OOM_LIMIT },
+	};
+	struct cb_usage_source s = CB_USAGE_SOURCE_NONE;
+
+	(void)state;
+	s.limit = 4096;
+	for (size_t i = 0; i < CB_COUNT(looks); i++) {
+		struct cb_usage u[2] = { 0 };
+
+		for (size_t n = 0; n < 2; n++) {
+			put(&s.cgroup[CB_USAGE_EVENTS], looks[i].events[n]);
+			put(&s.cgroup[CB_USAGE_PEAK_EVER], looks[i].peak[n]);
+			cb_usage_read(&s, &u[n]);
+		}
+		if (cb_oom_between(&u[0].oom, &u[1].oom) != looks[i].oom)
+			fail_msg("%s, at most %s", looks[i].events[1], looks[i].peak[1]);
+	}
+	cb_usage_close(&s);
 }
 
 static void spin(int64_t ns)
@@ -279,6 +348,7 @@ int main(void)
 		cmocka_unit_test(test_threads_at_work),
 		cmocka_unit_test(test_worked),
 		cmocka_unit_test(test_of_a_control_group),
+		cmocka_unit_test(test_whose_lack_of_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

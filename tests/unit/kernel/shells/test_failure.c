@@ -2,8 +2,11 @@
 #include "shells/failure.h"
 #include "rig.h"
 
+#include <cellblock/fd.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static void test_death_text(void **state)
 {
@@ -30,12 +33,20 @@ static void test_death_text(void **state)
 	k.shells.policy = &policy;
 	k.guest.verdict[0] = '\0';
 	k.guest.end_known = true;
-	k.guest.end = (struct cb_broker_reply){ .oom_kills = 2, .memory_peak = 300u << 20 };
-	k.shells.execution.shell.cell.usage_at_start.oom_kills = 1;
+	k.guest.level = CB_LEVEL_FULL;
+	k.guest.end = (struct cb_broker_reply){ .oom = { 2, 5 }, .memory_peak = 300u << 20 };
+	k.shells.execution.shell.cell.usage_at_start.oom = (struct cb_oom_count){ 1, 4 };
 	assert_null(strstr(cb_failure_death_text(&k.shells), "limits.memory")); /* it exited by itself */
 	k.guest.wait_status = SIGKILL;
 	assert_non_null(strstr(cb_failure_death_text(&k.shells), "(limit 512.0 MiB, peak 300.0 MiB)"));
-	k.shells.execution.shell.cell.usage_at_start.oom_kills = 2; /* an earlier cell's child */
+	k.guest.end.oom.limit_met = 4; /* the host's lack: the figures of its own limit say nothing */
+	assert_non_null(strstr(cb_failure_death_text(&k.shells), "killed by the host, which was short of memory"));
+	assert_null(strstr(cb_failure_death_text(&k.shells), "MiB"));
+	k.guest.level = CB_LEVEL_CONTAINER; /* a cell may have seen to that */
+	assert_non_null(strstr(cb_failure_death_text(&k.shells), "(limit 512.0 MiB, peak 300.0 MiB)"));
+	k.guest.level = CB_LEVEL_FULL;
+	k.shells.execution.shell.cell.usage_at_start.oom.kills = 2; /* an earlier cell's child */
+	assert_null(strstr(cb_failure_death_text(&k.shells), "short of memory"));
 	assert_null(strstr(cb_failure_death_text(&k.shells), "limits.memory"));
 	k.guest.end.watchdog = 600u << 20;
 	assert_non_null(strstr(cb_failure_death_text(&k.shells), "(limit 512.0 MiB, peak 600.0 MiB)"));
@@ -184,6 +195,87 @@ static void test_by_whom(void **state)
 	}
 }
 
+/* The kernel's OOM killer takes guests first, also where not the jail but the host is short of memory. */
+static void test_whose_memory_was_short(void **state)
+{
+	static const struct {
+		enum cb_isolation_level level;
+		struct cb_oom_count oom;
+		const char *ename, *limit, *by;
+	} deaths[] = {
+		{ CB_LEVEL_FULL, { 1, 0 }, "KernelDiedError", NULL, "outside" },
+		{ CB_LEVEL_FULL, { 1, 1 }, "CellMemoryError", "memory", "kernel" },
+		{ CB_LEVEL_FULL, { 0, 1 }, "KernelDiedError", NULL, "kernel" }, /* by another's signal */
+		{ CB_LEVEL_CONTAINER, { 1, 0 }, "CellMemoryError", "memory", "kernel" },
+	};
+	struct rig *r = *state = rig_up();
+
+	for (size_t i = 0; i < sizeof(deaths) / sizeof(deaths[0]); i++) {
+		uint64_t request;
+		const char *id = rig_begin(r, "1", &request);
+
+		r->k.guest.level = deaths[i].level;
+		r->end.oom = deaths[i].oom;
+		rig_die(r, SIGKILL);
+		rig_cell_error(r, id, deaths[i].ename);
+		struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
+		json_t *about = json_object_get(m.metadata, "cellblock"), *limit = json_object_get(about, "limit");
+
+		assert_string_equal(rig_text(&m, "ename"), deaths[i].ename);
+		assert_string_equal(json_string_value(json_object_get(about, "by")), deaths[i].by);
+		assert_int_equal(json_is_null(limit), deaths[i].limit == NULL);
+		if (deaths[i].limit != NULL)
+			assert_string_equal(json_string_value(limit), deaths[i].limit);
+		rig_msg_free(&m);
+		rig_expect(r, RIG_IOPUB, "idle", id);
+		rig_restarted(r);
+	}
+}
+
+static int file_that_says(const char *text)
+{
+	int fd = memfd_create("figures", MFD_CLOEXEC);
+
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	return fd;
+}
+
+/* A child was killed, and the cell went on: that is its limit only where it was the jail's. */
+static void test_whose_memory_a_childs_was(void **state)
+{
+	static const struct {
+		const char *before, *after, *limit;
+	} tried[] = {
+		{ "low 0\noom 0\noom_kill 0\n", "low 0\noom 0\noom_kill 1\n", NULL },
+		{ "low 0\noom 0\noom_kill 0\n", "low 0\noom 2\noom_kill 1\n", "memory" },
+		{ "low 0\noom 2\noom_kill 1\n", "low 0\noom 2\noom_kill 2\n", NULL },
+		{ "low 0\noom 2\noom_kill 1\n", "low 0\noom 2\noom_kill 1\n", NULL },
+	};
+	struct rig *r = *state = rig_up();
+	int *events = &r->k.guest.usage.cgroup[CB_USAGE_EVENTS];
+
+	r->k.guest.level = CB_LEVEL_FULL;
+	for (size_t i = 0; i < sizeof(tried) / sizeof(tried[0]); i++) {
+		uint64_t request;
+
+		cb_fd_close(events);
+		*events = file_that_says(tried[i].before);
+		const char *id = rig_begin(r, "1", &request);
+
+		cb_fd_close(events);
+		*events = file_that_says(tried[i].after);
+		rig_frame(r, CB_WIRE_EXECUTE_REPLY, request, RIG_ERROR("ValueError"));
+		struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
+		json_t *limit = json_object_get(json_object_get(m.metadata, "cellblock"), "limit");
+
+		assert_int_equal(json_is_null(limit), tried[i].limit == NULL);
+		if (tried[i].limit != NULL)
+			assert_string_equal(json_string_value(limit), tried[i].limit);
+		rig_msg_free(&m);
+		rig_expect(r, RIG_IOPUB, "idle", id);
+	}
+}
+
 static void test_time_keeps_the_traceback(void **state)
 {
 	struct rig *r = *state = rig_up();
@@ -242,6 +334,7 @@ int main(void)
 		T(test_death_text),   T(test_limit_and_metadata), T(test_state_from_before),
 		T(test_long_reasons), T(test_isolation),	  T(test_time_keeps_the_traceback),
 		T(test_by_whom),      T(test_time_is_told_once),
+		T(test_whose_memory_was_short), T(test_whose_memory_a_childs_was),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,7 +5,9 @@
 #include <cellblock/fd.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 struct branch {
 	struct rig_twin first, twin; /* the main line's; the branch */
@@ -86,6 +88,14 @@ static const char *send_to(struct rig *r, const struct branch *b, const char *co
 static void expect_failed(struct rig *r, const char *id, const char *ename, const char *words)
 {
 	rig_expect_error(r, RIG_SHELL, "execute_reply", id, ename, words);
+}
+
+static int file_that_says(const char *text)
+{
+	int fd = memfd_create("figures", MFD_CLOEXEC);
+
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	return fd;
 }
 
 static void test_birth_and_a_cell(void **state)
@@ -342,6 +352,43 @@ static void test_it_ends_by_itself(void **state)
 	done(r, &b);
 }
 
+/* Memory was short, and the kernel has chosen it: no cell of a branch is to blame where that was the host's. */
+static void test_it_is_killed_for_memory(void **state)
+{
+	static const struct {
+		const char *events, *ename, *words, *by;
+	} tried[] = {
+		{ "low 0\noom 0\noom_kill 1\n", "KernelDiedError", "killed by the host", "outside" },
+		{ "low 0\noom 1\noom_kill 1\n", "CellMemoryError", "limits.memory", "kernel" },
+	};
+
+	for (size_t i = 0; i < CB_COUNT(tried); i++) {
+		struct branch b;
+		struct rig *r = up(state, &b);
+		struct cb_init_msg m = { .op = CB_INIT_GONE, .arg = (int)b.twin.number, .status = SIGKILL };
+		int *events = &r->k.guest.usage.cgroup[CB_USAGE_EVENTS];
+
+		cb_fd_close(events);
+		*events = file_that_says("low 0\noom 0\noom_kill 0\n");
+		const char *id = send_to(r, &b, "1");
+
+		(void)rig_begun(r, id);
+		cb_fd_close(events);
+		*events = file_that_says(tried[i].events);
+		assert_int_equal(send(r->init, &m, sizeof(m), MSG_NOSIGNAL), sizeof(m));
+		struct rig_msg reply = rig_take(r, RIG_SHELL, "execute_reply", id);
+		json_t *about = json_object_get(reply.metadata, "cellblock");
+
+		assert_string_equal(rig_text(&reply, "ename"), tried[i].ename);
+		assert_non_null(strstr(rig_text(&reply, "evalue"), tried[i].words));
+		assert_string_equal(json_string_value(json_object_get(about, "by")), tried[i].by);
+		rig_msg_free(&reply);
+		done(r, &b);
+		if (i + 1 < CB_COUNT(tried))
+			rig_teardown(state);
+	}
+}
+
 /* It lives, and does not hear any more. */
 static void test_it_shuts_its_ear(void **state)
 {
@@ -584,6 +631,7 @@ int main(void)
 		T(test_one_that_wakes_is_hidden),
 		T(test_wrong_words),
 		T(test_it_ends_by_itself),
+		T(test_it_is_killed_for_memory),
 		T(test_it_shuts_its_ear),
 		T(test_it_ends_with_the_jail),
 		T(test_interrupt),

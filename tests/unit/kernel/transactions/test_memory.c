@@ -436,13 +436,13 @@ static void test_memory_comes_back_first(void **state)
 	for (int i = 0; i < CB_USAGE_NFDS; i++)
 		if (i == CB_USAGE_MEMORY || i == CB_USAGE_STAT || i == CB_USAGE_EVENTS)
 			assert_true((cgroup[i] = memfd_create("figures", MFD_CLOEXEC)) >= 0);
-	write_file(cgroup[CB_USAGE_EVENTS], "oom_kill 0\n");
+	write_file(cgroup[CB_USAGE_EVENTS], "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n");
 	const char *id = rig_begin(r, "bad", &request);
 
 	snprintf(text, sizeof(text), "%" PRIu64 "\n", r->policy.limit_memory - 4096);
 	write_file(cgroup[CB_USAGE_MEMORY], text);
 	write_file(cgroup[CB_USAGE_STAT], "inactive_file 0\nanon 0\n");
-	write_file(cgroup[CB_USAGE_EVENTS], "oom_kill 1\n");
+	write_file(cgroup[CB_USAGE_EVENTS], "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n");
 	rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
 	rig_init_expect(r, CB_INIT_RESTORE, (int)twin.number);
 	rig_init_tell(r, CB_INIT_RESTORED, (int)twin.number);
@@ -460,6 +460,35 @@ static void test_memory_comes_back_first(void **state)
 	rig_twin_resumed(r, &resume);
 	next = rig_twin(r);
 	rig_expect_error(r, RIG_IOPUB, "error", id, "CellMemoryError", "before cell [1]");
+	rig_twin_close(&next);
+}
+
+/* The host was short of memory, and took the guest: the cell is undone, and not to blame. */
+static void test_killed_by_the_host(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin twin = rig_twin(r), next;
+	int *events = &r->k.guest.usage.cgroup[CB_USAGE_EVENTS];
+	uint64_t request;
+
+	cb_fd_close(events);
+	*events = file_that_says("low 0\noom 0\noom_kill 0\n");
+	const char *id = rig_begin(r, "good", &request);
+
+	write_file(*events, "low 0\noom 0\noom_kill 1\n");
+	rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
+	struct rig_request resume = rig_twin_wakes(r, &twin);
+
+	rig_twin_resumed(r, &resume);
+	next = rig_twin(r);
+	rig_expect_error(r, RIG_IOPUB, "error", id, "KernelDiedError", "killed by the host, which was short of memory");
+	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
+	json_t *about = json_object_get(m.metadata, "cellblock");
+
+	assert_string_equal(json_string_value(json_object_get(about, "by")), "outside");
+	assert_string_equal(json_string_value(json_object_get(about, "state")), "restored");
+	assert_true(json_is_null(json_object_get(about, "limit")));
+	rig_msg_free(&m);
 	rig_twin_close(&next);
 }
 
@@ -533,6 +562,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_room, rig_teardown),
 		cmocka_unit_test_teardown(test_of_another_jail, rig_teardown),
 		cmocka_unit_test_teardown(test_memory_comes_back_first, rig_teardown),
+		cmocka_unit_test_teardown(test_killed_by_the_host, rig_teardown),
 		cmocka_unit_test_teardown(test_while_a_state_comes_back, rig_teardown),
 	};
 
