@@ -699,6 +699,24 @@ def test_a_commit_that_no_process_could_begin(overlay):
     assert content["status"] == "error", content
 
 
+@pytest.mark.once
+def test_a_folder_of_too_many_names_fails_as_a_whole(start, nothing_left):
+    """Cells make as many as they like, and they would all be held in the memory of the broker."""
+    work = nothing_left / "many" / "work"
+    (work / "full").mkdir(parents=True)
+    (work / "full/kept").write_text("host")
+    sets = [f"--set={each}" for each in ("workspace.mode=overlay", "limits.inodes=600000", "transactions.mode=off")]
+    k = start(argv=[CELLBLOCK, "kernel", "--python", PLAIN_PYTHON, *sets, "-f", "{connection_file}"], workspace=work)
+    assert k.client.run("import os\nfor i in range(1 << 18): os.mknod(f'full/{i}')", timeout=PATIENCE).ok
+    assert k.client.run("for n in 'full/kept', 'other': print('cells', end='', file=open(n, 'w'), flush=True)").ok
+    for op in ("changes", "commit"):
+        content = ask(k, op)
+        assert listed(content) == {("failed", "full"), ("added", "other")}, op
+        [failed] = [e for e in content["changes"] if e["change"] == "failed"]
+        assert failed["reason"] == "too many names in one folder" and content["failed"] == 1
+    assert tree(work) == {"full/kept": "host", "other": "cells"}
+
+
 def test_what_was_written_is_in_the_audit_log(start, nothing_left):
     log = nothing_left / "logs/audit.jsonl"
     sets = ["--set", "workspace.mode=overlay", "--set", f"audit.file={log}"]

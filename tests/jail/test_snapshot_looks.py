@@ -4,10 +4,12 @@ The kernel tells it from Linux 6.16 on; each test of what must not be missed als
 snapshot looks at all names.
 """
 
+import errno
 import os
+import subprocess
 
 import pytest
-from overlayfiles import BUILD, FORGET, against_a_model
+from overlayfiles import BUILD, FORGET, PYTHON, against_a_model
 
 KERNEL = tuple(int(n) for n in os.uname().release.split(".")[:2])
 told = pytest.mark.skipif(KERNEL < (6, 16), reason="before Linux 6.16 the kernel tells no jail what changed")
@@ -188,6 +190,45 @@ def test_more_than_the_kernel_keeps_in_mind(make):
     f.do("shutil.rmtree('many')")
     f.restore(then)
     assert f.do("tree()") == at_then
+
+
+# All that one user may have of what tells a process of changes; then how it was refused one more, and how many it got.
+HOLD = """
+import ctypes, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, 2 * resource.getrlimit(resource.RLIMIT_NOFILE)[1:])
+libc, count = ctypes.CDLL(None, use_errno=True), 0
+while libc.fanotify_init(0x201, 0) >= 0: count += 1  # FAN_REPORT_FID, FAN_CLOEXEC
+print(ctypes.get_errno(), count, flush=True)
+sys.stdin.read()
+"""
+OF_ITS_OWN = 1_000_000_000 + os.getpid()  # others of that user would be told of nothing meanwhile
+as_its_own = pytest.param(
+    ("setpriv", f"--reuid={OF_ITS_OWN}", f"--regid={OF_ITS_OWN}", "--clear-groups"),
+    id="user of its own",
+    marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a jail as a user of its own"),
+)
+
+
+@told
+@pytest.mark.parametrize("files", [as_its_own], indirect=True)
+def test_where_the_user_has_too_many_such_kernels(files):
+    """The kernel tells this one nothing: all names are looked at, and files come back all the same."""
+    subprocess.run(["chown", "-R", f"{OF_ITS_OWN}:{OF_ITS_OWN}", files.work], check=True)
+    hold = [*files.prefix, PYTHON, "-c", HOLD]
+    with subprocess.Popen(hold, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/") as holder:
+        refused, held = map(int, holder.stdout.readline().split())
+        assert refused == errno.EMFILE and held > 0
+        one_more = subprocess.run(hold, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, cwd="/")
+        assert one_more.stdout == f"{errno.EMFILE} 0\n", "it was the limit of a process, not the user's"
+        f = files()
+        f.do("open('a', 'w').write('before'), open('new', 'w').write('before'), os.mkdir('n')")
+        settle(f)
+        assert entries(f) > 0, "the kernel has told that nothing was touched"
+        then, at_then = f.snapshot(), f.do("tree()")
+        f.do("open('a', 'w').write('after'), open('new', 'a').write('after'), os.unlink('old/c'), os.rmdir('n')")
+        assert f.do("tree()") != at_then
+        f.restore(then)
+        assert f.do("tree()") == at_then
 
 
 def test_pipes_and_sockets_come_back(make):
