@@ -202,7 +202,7 @@ static int parse_header(struct cb_request *r)
 	if (f[2].ret_type == CB_JSON_STRING)
 		r->session = f[2].ret;
 	if (f[4].ret.data != NULL && f[4].ret_type == CB_JSON_STRING)
-		r->subshell_id = f[4].ret;
+		r->subshell_id = r->sent_to = f[4].ret;
 	r->date = NAN;
 	if (f[3].ret.data != NULL && f[3].ret_type == CB_JSON_STRING && f[3].ret.len >= 2)
 		r->date = cb_date_parse(f[3].ret.data + 1, f[3].ret.len - 2);

@@ -63,9 +63,10 @@ struct cb_request {
 	struct cb_header *header;
 	char type[CB_TYPE_MAX];
 	enum cb_request_kind kind; /* by its type */
-	struct cb_span msg_id;	   /* raw JSON string in header->data, as all three */
+	struct cb_span msg_id;	   /* raw JSON string in header->data, as all four */
 	struct cb_span session;	   /* data NULL if absent or no string */
 	struct cb_span subshell_id;
+	struct cb_span sent_to; /* the same as it came: an adoption makes what waits in a branch the main line's */
 	double date; /* header.date as seconds since the epoch; NAN if absent or unreadable */
 	bool date_is_whole; /* it has no fraction: what was sent in that second may be up to one later */
 	struct cb_span metadata, content;
@@ -103,6 +104,12 @@ static inline bool cb_request_is_comm(const struct cb_request *r)
 static inline bool cb_request_named(const struct cb_request *r, struct cb_span id)
 {
 	return r != NULL && r->msg_id.len == id.len && memcmp(r->msg_id.data, id.data, id.len) == 0;
+}
+
+/* Whether it was sent to the subshell or branch that a client names, which may be gone; id: likewise. */
+static inline bool cb_request_sent_to(const struct cb_request *r, struct cb_span id)
+{
+	return r->sent_to.len == id.len && memcmp(r->sent_to.data, id.data, id.len) == 0;
 }
 
 void cb_request_free(struct cb_request *r);					     /* NULL allowed */

@@ -3,7 +3,8 @@
  *
  * Trust domain: supervisor. Cells that arrive later have the tools: so the request need not wait for those before it.
  * Replies that nobody waits for are dropped, and nothing on stdin is answered. When the main shell, subshells and
- * branches wait for the same client, header.subshell_id says which is meant; else the main shell, or who asked first.
+ * branches wait for the same client, header.subshell_id says which is meant, and nobody else gets the answer where that
+ * one is gone; without it the main shell is meant, or who asked first.
  */
 #include <cellblock/log.h>
 
@@ -45,13 +46,10 @@ void cb_request_tools(struct cb_kernel *k, struct cb_request *r)
  */
 static struct cb_shell *asker(struct cb_kernel *k, const struct cb_request *r)
 {
-	bool to_subshell = r->subshell_id.data != NULL && cb_lanes_known(&k->shells, r->subshell_id);
-	bool to_branch = cb_branches_find(&k->transactions, r->subshell_id) != NULL;
-
-	if (!to_subshell && !to_branch && cb_shell_asks(&k->shells.execution.shell, r))
+	if (cb_shell_asks(&k->shells.execution.shell, r))
 		return &k->shells.execution.shell;
-	struct cb_shell *branch = to_subshell ? NULL : cb_branches_asker(&k->transactions, r);
-	struct cb_shell *subshell = to_branch ? NULL : cb_lanes_asker(&k->shells, r);
+	struct cb_shell *branch = cb_branches_asker(&k->transactions, r);
+	struct cb_shell *subshell = cb_lanes_asker(&k->shells, r);
 
 	return branch == NULL || (subshell != NULL && subshell->asked_at <= branch->asked_at) ? subshell : branch;
 }

@@ -466,11 +466,10 @@ void cb_lanes_side_closed(struct cb_shells *sh)
 
 struct cb_shell *cb_lanes_asker(struct cb_shells *sh, const struct cb_request *reply)
 {
-	struct cb_shell *named = reply->subshell_id.data != NULL ? find(sh, reply->subshell_id) : NULL, *first = NULL;
+	struct cb_shell *first = NULL;
 
 	for (struct cb_shell *l = sh->lanes.sub; l < sh->lanes.sub + CB_SUBSHELLS_MAX; l++)
-		if (cb_shell_asks(l, reply) && (named == NULL || named == l) &&
-		    (first == NULL || l->asked_at < first->asked_at))
+		if (cb_shell_asks(l, reply) && (first == NULL || l->asked_at < first->asked_at))
 			first = l;
 	return first;
 }

@@ -441,9 +441,12 @@ int cb_shell_ask(struct cb_shell *s, struct cb_frame *f, const char **ret_reason
 	return 0;
 }
 
+/* Names are held against what its cell was sent to, and not against what the shell is called now: a subshell or branch
+ * that is deleted, or adopted, may have asked before. */
 bool cb_shell_asks(const struct cb_shell *s, const struct cb_request *reply)
 {
-	return s->current != NULL && s->asked_at != 0 && cb_request_same_client(reply, s->current);
+	return s->current != NULL && s->asked_at != 0 && cb_request_same_client(reply, s->current) &&
+	       (reply->sent_to.data == NULL || cb_request_sent_to(s->current, reply->sent_to));
 }
 
 void cb_shell_input(struct cb_shell *s, struct cb_span content)

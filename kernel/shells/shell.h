@@ -33,7 +33,8 @@ void cb_shell_reply(struct cb_shell *s, struct cb_frame *f, const struct cb_gues
 int cb_shell_answer(struct cb_shell *s, struct cb_frame *f, const char **ret_reason);
 /* The current cell asks for input: its clock stands. CB_E_DENIED if it may not. */
 int cb_shell_ask(struct cb_shell *s, struct cb_frame *f, const char **ret_reason);
-bool cb_shell_asks(const struct cb_shell *s, const struct cb_request *reply);	      /* the client that this is from */
+/* The client that this is from; where it names a subshell or branch, in a cell that was sent there. */
+bool cb_shell_asks(const struct cb_shell *s, const struct cb_request *reply);
 void cb_shell_input(struct cb_shell *s, struct cb_span content);		      /* a client's answer */
 void cb_shell_asked(struct cb_shell *s); /* it was answered, or interrupted */
 /* Its clock stands while its user is asked or a debugger holds it, or goes on. In its grace a cell gets no more of it.

@@ -542,12 +542,11 @@ bool cb_branches_delete(struct cb_transactions *tx, struct cb_span id)
 
 struct cb_shell *cb_branches_asker(struct cb_transactions *tx, const struct cb_request *reply)
 {
-	struct cb_branch *named = cb_branches_find(tx, reply->subshell_id), *b;
 	struct cb_shell *first = NULL;
+	struct cb_branch *b;
 
 	for (size_t i = 0; (b = next(tx, &i)) != NULL;)
-		if (cb_shell_asks(&b->shell, reply) && (named == NULL || named == b) &&
-		    (first == NULL || b->shell.asked_at < first->asked_at))
+		if (cb_shell_asks(&b->shell, reply) && (first == NULL || b->shell.asked_at < first->asked_at))
 			first = &b->shell;
 	return first;
 }

@@ -2,11 +2,14 @@
 
 import asyncio
 import pickle
+from unittest import mock
 
 import pytest
 
 import cellblock
 from cellblock._errors import from_reply
+from cellblock._session import Connected, Session
+from cellblock._wire import new_message
 
 pytestmark = pytest.mark.once
 
@@ -210,6 +213,22 @@ def test_a_late_answer_is_none_to_the_next_question(make):
         async with cellblock.AsyncSandbox("notebook", workspace=make.work(), on_input=answer) as sb:
             code = "try:\n    input('1')\nexcept KeyboardInterrupt:\n    pass\ninput('2')"
             assert (await sb.run(code)).value == "right"
+
+    asyncio.run(main())
+
+
+def test_an_answer_names_where_its_cell_was_sent():
+    """Also when the run is over by then: without a name it would be one to the main line's question."""
+
+    async def main():
+        transport, session = mock.Mock(), Session(mock.AsyncMock())
+        session._loop, session.connected = asyncio.get_running_loop(), Connected(transport, mock.AsyncMock(), str)
+        for where in {"subshell_id": "branch"}, {}:
+            question = new_message("input_request", {}, "kernel", parent={"msg_id": "over", **where})
+            session._say("over", question, "typed")
+            (channel, answer), _ = transport.send.call_args
+            assert channel == "stdin" and answer.content["value"] == "typed"
+            assert answer.header.get("subshell_id") == where.get("subshell_id")
 
     asyncio.run(main())
 

@@ -174,6 +174,21 @@ def test_input_beside_the_main_shells(client, subshell):
     assert client.finish(beside).result == "'found'"
 
 
+def test_an_answer_to_a_deleted_one_is_no_other_cells(client):
+    """Its cell still asks, and so does the main shell's: the answer, perhaps a password, names the subshell."""
+    main = client.start("input('main')", allow_stdin=True)
+    assert client.wait("stdin").content["prompt"] == "main"
+    made = create(client)
+    beside = start_in(client, made, "input('beside')", allow_stdin=True)
+    asked = client.wait("stdin", lambda m: m.type == "input_request")
+    assert delete(client, made) == {"status": "ok"}
+    for text, where in ("secret", {"subshell_id": made}), ("nobody's", {"subshell_id": made}), ("main's", {}):
+        header = client.header("input_reply", **where)
+        client.send("input_reply", {"value": text}, channel="stdin", parent=asked.header, header=header)
+    assert client.finish(beside).result == "'secret'"
+    assert client.finish(main).result == '"main\'s"'
+
+
 def test_an_interrupt_ends_the_wait_for_input(client, subshell):
     code = "try: input('one')\nexcept KeyboardInterrupt: print('interrupted')\ninput('two')"
     cell = start_in(client, subshell, code, allow_stdin=True)

@@ -481,9 +481,11 @@ class Session:
         newest = self._runs[run].question if run in self._runs else m
         if newest is not m and (calls_in(m) is None or newest is None or calls_in(newest) is None):
             return  # the cell was interrupted in this question: the answer would be one to the next. Calls have ids
-        self._reply_to(m, value, self._runs[run].line if run in self._runs else None)
+        self._reply_to(m, value)
 
-    def _reply_to(self, question: Message, value: str, line: Optional[str]) -> None:
+    def _reply_to(self, question: Message, value: str) -> None:
+        """It names where the cell was sent, though the run may be over: else the main line would get it."""
+        line = question.parent.get("subshell_id")
         reply = self._message("input_reply", {"status": "ok", "value": value}, subshell=line)
         self.check().send("stdin", reply._replace(parent=question.header))
 
@@ -493,7 +495,7 @@ class Session:
         why = ToolError("nobody waits for this cell any more")
         value = END_OF_FILE if calls is None else self._failed(calls, why)
         with contextlib.suppress(SandboxError, ValueTooLargeError):
-            self._reply_to(question, value, question.parent.get("subshell_id"))
+            self._reply_to(question, value)
 
     async def _called(self, calls: list[Any]) -> str:
         try:

@@ -1,8 +1,9 @@
-/* Host tools through the kernel: cellblock_tools_request, the question on stdin, and clients that can't be asked. */
+/* Host tools through the kernel: cellblock_tools_request, the question on stdin, and clients that can't be asked. Whose
+ * an answer is. */
 #include <errno.h>
 
 #include "requests/requests.h"
-#include "rig.h"
+#include "rig_lanes.h"
 
 #define TOOLS "{\"tools\":[{\"name\":\"add\"}]}"
 
@@ -127,6 +128,54 @@ static void test_a_client_that_is_gone(void **state)
 	rig_end(r, id, request);
 }
 
+static void ask(struct rig *r, uint64_t request, const char *id)
+{
+	rig_frame(r, CB_WIRE_INPUT_REQUEST, request, "{\"prompt\":\"?\",\"password\":false}");
+	rig_expect(r, RIG_STDIN, "input_request", id);
+}
+
+static void answer(struct rig *r, const char *session, const char *content)
+{
+	r->session = session;
+	(void)rig_send(r, RIG_STDIN, "input_reply", content, NULL);
+	r->session = "s1";
+}
+
+/* What was sent to a subshell gets the answers that name it, also when that was deleted. When it has ended nobody does:
+ * not the main shell's cell, which asks the same client. */
+static void test_answers_to_a_deleted_subshell(void **state)
+{
+	struct rig *r = *state = rig_side_up(CB_MODE_OFF);
+	char session[80], content[80];
+	const char *cell = rig_execute(r, "1"), *beside;
+	uint64_t request = rig_begun(r, cell), q;
+
+	ask(r, request, cell);
+	rig_subshell(r);
+	rig_expect(r, RIG_IOPUB, "busy", cell);
+	beside = rig_execute(r, "2");
+	q = rig_side_expect(r, CB_WIRE_EXECUTE, 1);
+	ask(r, q, beside);
+	snprintf(session, sizeof(session), "s1\",\"subshell_id\":\"%s", r->subshell);
+	snprintf(content, sizeof(content), "{\"subshell_id\":\"%s\"}", r->subshell);
+	r->subshell = NULL;
+	rig_expect(r, RIG_CONTROL, "delete_subshell_reply",
+		   rig_send(r, RIG_CONTROL, "delete_subshell_request", content, NULL));
+	(void)rig_side_expect(r, CB_WIRE_LANE_CLOSE, 1);
+	answer(r, session, "{\"value\":\"the subshell's\"}");
+	assert_int_equal(rig_side_expect(r, CB_WIRE_INPUT_REPLY, 1), q);
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, q, RIG_OK);
+	rig_expect(r, RIG_SHELL, "execute_reply", beside);
+	answer(r, session, "{\"value\":\"nobody's\"}");
+	answer(r, "s1", "{\"value\":\"the main shell's\"}");
+	struct rig_request got = rig_guest_recv(r);
+
+	assert_int_equal(got.h.type, CB_WIRE_INPUT_REPLY);
+	assert_int_equal(got.h.request, request);
+	assert_string_equal(got.content, "{\"value\":\"the main shell's\"}");
+	rig_request_free(&got);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -134,6 +183,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_bash_has_none, rig_teardown),
 		cmocka_unit_test_teardown(test_a_call, rig_teardown),
 		cmocka_unit_test_teardown(test_a_client_that_is_gone, rig_teardown),
+		cmocka_unit_test_teardown(test_answers_to_a_deleted_subshell, rig_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -572,6 +572,45 @@ static void test_adopted_when_it_has_answered(void **state)
 	done(r, &b);
 }
 
+static bool waits_in_it(struct rig *r)
+{
+	return only(r)->shell.waiting.head != NULL;
+}
+
+/* What came for it meanwhile the main line runs: the answer names the branch, to which it was sent. */
+static void test_an_answer_to_what_it_leaves(void **state)
+{
+	struct branch b;
+	struct rig *r = up(state, &b);
+	uint64_t request;
+	struct rig_twin t = adopted(r, &b, &request), copy;
+	const char *id = send_to(r, &b, "1");
+
+	rig_until(r, waits_in_it);
+	rig_twin_registers(r, &t);
+	rig_twin_says(&t, CB_TWIN_CONTROL_BORN, t.number);
+	rig_frame(r, CB_WIRE_CHECKPOINT_REPLY, request, RIG_MADE);
+	rig_init_expect(r, CB_INIT_RESTORE, (int)t.number);
+	rig_swap_wire(r, &b.twin.fd[CB_BIRTH_WIRE]);
+	struct rig_request resume = rig_twin_restored(r, &t);
+
+	rig_twin_resumed(r, &resume);
+	copy = rig_twin(r);
+	rig_init_expect(r, CB_INIT_DROP, (int)b.twin.number);
+	rig_init_tell(r, CB_INIT_GONE, (int)b.twin.number);
+	assert_null(only(r));
+	request = rig_guest_expect(r, CB_WIRE_EXECUTE);
+	rig_frame(r, CB_WIRE_INPUT_REQUEST, request, "{\"prompt\":\"?\",\"password\":false}");
+	rig_expect(r, RIG_STDIN, "input_request", id);
+	r->session = b.session;
+	(void)rig_send(r, RIG_STDIN, "input_reply", "{\"value\":\"v\"}", NULL);
+	r->session = "s1";
+	assert_int_equal(rig_guest_expect(r, CB_WIRE_INPUT_REPLY), request);
+	rig_twin_close(&copy);
+	rig_twin_close(&b.twin);
+	rig_twin_close(&b.first);
+}
+
 /* It ends when its copy takes over already: what has run in it has run in the main line all the same. */
 static void test_it_ends_while_its_copy_takes_over(void **state)
 {
@@ -641,6 +680,7 @@ int main(void)
 		T(test_half_frame),
 		T(test_room_for_frames),
 		T(test_adopted_when_it_has_answered),
+		T(test_an_answer_to_what_it_leaves),
 		T(test_it_ends_while_its_copy_takes_over),
 		T(test_cells_are_noted_beside_it),
 	};
