@@ -41,8 +41,9 @@ enum cb_job_op {
 	CB_JOB_ENTRY = 18,    /* up, LIST: payload: name; code: enum cb_job_type, a: size, b: mtime in ns */
 	CB_JOB_PROGRESS = 19, /* up: it is at work */
 	CB_JOB_DONE = 20,     /* up, last. code 0 or negative, then payload says what failed. WRITE: a: size of the
-				 file; DELETE, CLEAN: a: entries removed, b: entries left; RUN: a: wait status and
-				 payload: struct cb_job_usage; USAGE: payload: struct cb_job_usage */
+				 file; DELETE, CLEAN: a: entries removed; CLEAN: b: entries left, c: how many of these
+				 are protected, or mounts; RUN: a: wait status and payload: struct cb_job_usage;
+				 USAGE: payload: struct cb_job_usage */
 };
 
 /* flags of REQUEST */

@@ -146,7 +146,7 @@ static void write_entries(const struct cb_job *job, struct cb_json *j)
 
 static void write_clean(const struct cb_job_frame *done, const char *text, size_t len, struct cb_json *j)
 {
-	cb_json_put(j, "status", "ok", "deleted", done->a, "left", done->b);
+	cb_json_put(j, "status", "ok", "deleted", done->a, "left", done->b, "protected", done->c);
 	if (done->b > 0)
 		cb_json_put_text(j, "first_left", text, len);
 	else

@@ -3,8 +3,8 @@
  * Trust domain: a helper in the jail. Trees may be as deep and as wide as the guest likes, and may change while we
  * work: no link is followed, and few descriptors are held. Below DEPTH_MAX one folder is open at a time, and is left by
  * its "..", if that is the folder that it was entered from. Nothing is moved: an overlay can't move folders that were
- * there before, nor may those move that hold what is protected. What can't be deleted (protected entries) stays and is
- * counted.
+ * there before, nor may those move that hold what is protected. What can't be deleted stays and is counted, and apart
+ * from the rest what the policy keeps: protected entries and mounts.
  */
 #include "job.h"
 
@@ -25,8 +25,9 @@
 struct removal {
 	struct cb_job *job;
 	uint64_t removed, left;
+	uint64_t kept; /* of those left: by the policy */
 	unsigned deep; /* folders below DEPTH_MAX that were entered */
-	char first_left[NAME_MAX + 128];
+	char first_left[NAME_MAX + 128]; /* one that is not kept, if there is any */
 };
 
 static void count_removed(struct removal *r)
@@ -37,12 +38,24 @@ static void count_removed(struct removal *r)
 		cb_job_send(r->job, &progress, NULL, 0);
 }
 
-static void count_left(struct removal *r, const char *name, int error)
+static bool is_mount(int folder, const char *name)
 {
+	struct statx st;
+
+	return statx(folder, name, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, 0, &st) == 0 &&
+	       (st.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+}
+
+static void count_left(struct removal *r, int folder, const char *name, int error)
+{
+	bool kept = error == EROFS || (error == EBUSY && is_mount(folder, name));
+
 	if (error == ENOENT)
 		return; /* gone meanwhile */
-	if (r->left++ == 0)
+	if (r->left == 0 || (!kept && r->left == r->kept))
 		snprintf(r->first_left, sizeof(r->first_left), "%s: %s", name, strerror(error));
+	r->left++;
+	r->kept += kept;
 }
 
 /* Of a folder that can't be removed as it is. EBUSY, EROFS: something in it is protected; the rest of it may go. */
@@ -99,11 +112,11 @@ static bool next_filled(struct removal *r, int fd, const char *after, char next[
 			if (next[0] == '\0' || strcmp(name, next) < 0)
 				snprintf(next, NAME_MAX + 1, "%s", name);
 		} else if (first) {
-			count_left(r, name, error);
+			count_left(r, fd, name, error);
 		}
 	}
 	if (code < 0)
-		count_left(r, "a folder", -code);
+		count_left(r, fd, "a folder", -code);
 	return next[0] != '\0';
 }
 
@@ -133,7 +146,7 @@ static void remove_emptied(struct removal *r, int fd, const char *name, uint64_t
 	if (unlinkat(fd, name, AT_REMOVEDIR) == 0)
 		count_removed(r);
 	else if (r->left == left)
-		count_left(r, name, errno);
+		count_left(r, fd, name, errno);
 }
 
 /* Empties `top`, however deep it is, and leaves it as it is. */
@@ -150,7 +163,7 @@ static void empty_deep(struct removal *r, int top)
 			int error = full ? ENAMETOOLONG : go_down(r, &levels[n], &fd, name);
 
 			if (error != 0)
-				count_left(r, name, error);
+				count_left(r, fd, name, error);
 			n += error == 0;
 			snprintf(after, sizeof(after), "%s", error == 0 ? "" : name);
 			continue;
@@ -163,7 +176,7 @@ static void empty_deep(struct removal *r, int top)
 		CB_AUTO_FD above = n > 0 ? openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
 					 : fcntl(top, F_DUPFD_CLOEXEC, 0);
 		if (n > 0 && (above < 0 || !is_level(&levels[n - 1], above))) {
-			count_left(r, after, ESTALE); /* moved away meanwhile */
+			count_left(r, fd, after, ESTALE); /* moved away meanwhile */
 			break;
 		}
 		cb_fd_close(&fd);
@@ -187,13 +200,13 @@ static void remove_folder(struct removal *r, int fd, const char *name, unsigned 
 		return;
 	}
 	if (!is_filled(errno)) {
-		count_left(r, name, errno);
+		count_left(r, fd, name, errno);
 		return;
 	}
 	CB_AUTO_FD sub = open_folder(fd, name);
 
 	if (sub < 0) {
-		count_left(r, name, errno);
+		count_left(r, fd, name, errno);
 		return;
 	}
 	if (depth == DEPTH_MAX)
@@ -216,10 +229,10 @@ static void empty(struct removal *r, int fd, unsigned depth)
 		else if (errno == EISDIR)
 			remove_folder(r, fd, name, depth);
 		else
-			count_left(r, name, errno);
+			count_left(r, fd, name, errno);
 	}
 	if (code < 0)
-		count_left(r, "a folder", -code);
+		count_left(r, fd, "a folder", -code);
 }
 
 _Noreturn void cb_job_delete(struct cb_job *job)
@@ -257,6 +270,11 @@ _Noreturn void cb_job_delete(struct cb_job *job)
 	cb_job_done(job, &head, NULL, 0);
 }
 
+static bool only_read(const struct cb_job *job)
+{
+	return job->jail->workspace_ro || job->jail->spec->workspace_mode == CB_WORKSPACE_RO;
+}
+
 _Noreturn void cb_job_clean(struct cb_job *job)
 {
 	static struct removal r;
@@ -269,5 +287,7 @@ _Noreturn void cb_job_clean(struct cb_job *job)
 	empty(&r, cb_job_open_folder(job, &place, path), 0);
 	head.a = r.removed;
 	head.b = r.left;
+	if (!only_read(job)) /* else nothing is apart from the rest: all of it can't be emptied */
+		head.c = r.kept < UINT32_MAX ? (uint32_t)r.kept : UINT32_MAX;
 	cb_job_done(job, &head, r.first_left, strlen(r.first_left));
 }

@@ -164,15 +164,45 @@ def test_clear_workspace(space):
         assert [e.name for e in sb.list_files()] == (["old"] if sb.mode == "overlay" else [])
 
 
-def test_what_could_not_be_cleared_is_told(make):
-    sb = make("agent", policy={"workspace.mode": "tmpfs"})
+@pytest.mark.parametrize("mode, everything", [("tmpfs", False), ("rw", True), ("overlay", True)])
+def test_what_could_not_be_cleared_is_told(make, mode, everything):
+    sb = make("agent", policy={"workspace.mode": mode})
     sb.run("import os; os.mkdir('d'); open('d/f', 'w').close(); os.chmod('d', 0o500)")
     try:
-        sb.clear_workspace()
+        sb.clear_workspace(everything=everything)
     except OSError as e:
         assert e.errno == errno.ENOTEMPTY and "the first: f" in str(e) and [f.name for f in sb.list_files()] == ["d"]
     else:  # who starts it may do so
         assert sb.list_files() == []
+    sb.run("os.path.exists('d') and os.chmod('d', 0o700)")  # the test's folder is removed
+
+
+def test_what_is_protected_is_not_cleared_and_no_error(make):
+    """It is told apart: behind it, and before it, is what can't be deleted for another reason."""
+    folder = make.work()
+    (folder / ".git/hooks").mkdir(parents=True)
+    (folder / ".git/hooks/pre-commit").write_text("#!/bin/sh")
+    (folder / "old").write_text("old")
+    sb = make("agent", workspace=folder, policy={"workspace.mode": "rw"})
+    sb.clear_workspace(everything=True)
+    assert os.listdir(folder) == [".git"] and os.listdir(folder / ".git/hooks") == ["pre-commit"]
+    sb.run("import os; os.mkdir('d'); open('d/f', 'w').close(); os.chmod('d', 0o500)")
+    try:
+        sb.clear_workspace(everything=True)
+    except OSError as e:
+        assert str(e).endswith("1 entries could not be deleted, the first: f: Permission denied"), e
+    else:
+        assert os.listdir(folder) == [".git"]
+    sb.run("os.path.exists('d') and os.chmod('d', 0o700)")
+
+
+def test_a_workspace_that_is_only_read_can_not_be_cleared(make):
+    folder = make.work()
+    (folder / "old").write_text("old")
+    sb = make("agent", workspace=folder, policy={"workspace.mode": "ro"})
+    with pytest.raises(OSError, match="1 entries could not be deleted, the first: old"):
+        sb.clear_workspace(everything=True)
+    assert os.listdir(folder) == ["old"]
 
 
 def test_what_one_message_does_not_hold_is_told():

@@ -327,6 +327,7 @@ def test_what_can_not_be_deleted_deep_is_counted(start, tmp_path):
     c = start(workspace=tmp_path / "work").client
     reply = ask(c, "clean", path="top").content
     assert (reply["deleted"], reply["left"]) == (4, 2) and ".vscode" in reply["first_left"] + ".vscode", reply
+    assert reply["protected"] == 2, reply
     assert sorted(os.listdir(deep)) == ["a", "b"]
     refused(c, "OSError", "2 entries in top could not be deleted", "delete", path="top", recursive=True)
 

@@ -167,17 +167,20 @@ class Files:
 
     async def clear(self, everything: bool) -> None:
         if everything:
-            await self.ask("clean", ".")
+            await self._clean(".")
             return
         try:
-            reply = await self.ask("clean")
-            if reply.content.get("left"):  # a folder that a cell has made read-only, say
-                raise OSError(errno.ENOTEMPTY, f"{reply.content['left']} entries could not be deleted, the first: "
-                                               f"{reply.content.get('first_left')}")
+            await self._clean(None)
         except (RequestError, OSError):
             if not await self._is_overlay():
                 raise
             await self.ask("discard")
+
+    async def _clean(self, path: Optional[str]) -> None:
+        said = (await self.ask("clean", path)).content
+        left = said.get("left", 0) - said.get("protected", 0)
+        if left > 0:  # a folder that a cell has made read-only, say
+            raise OSError(errno.ENOTEMPTY, f"{left} entries could not be deleted, the first: {said.get('first_left')}")
 
     async def _is_overlay(self) -> bool:
         try:

@@ -273,7 +273,8 @@ class Sandbox(Runner):
         """Empties a workspace that is temporary (`tmpfs`), drops the changes of an `overlay`.
 
         Dropping an overlay's changes restarts Python: variables are lost. A workspace that is a folder of yours
-        (`rw`) is emptied only with `everything=True`: its files are deleted; what is protected stays.
+        (`rw`) is emptied only with `everything=True`: its files are deleted; what is protected stays. OSError at the
+        end: something else could not be deleted.
         """
         self._call(lambda: self._a.clear_workspace(everything=everything))
 
