@@ -51,6 +51,7 @@ enum cb_job_op {
 #define CB_JOB_APPEND 2u    /* WRITE: keep what is there, write behind it */
 #define CB_JOB_PARENTS 4u   /* WRITE: make missing folders */
 #define CB_JOB_RECURSIVE 8u /* DELETE: a folder with all that is in it */
+#define CB_JOB_EXCLUSIVE 16u /* WRITE: the entry is not there, not even as a link, or it fails */
 
 enum cb_job_type { CB_JOB_FILE = 1, CB_JOB_FOLDER, CB_JOB_LINK, CB_JOB_PIPE, CB_JOB_SOCKET, CB_JOB_DEVICE };
 

@@ -72,7 +72,7 @@ static int take_count(const struct cb_json_field *f, uint64_t absent, uint64_t *
 
 /* ---- cellblock_file_request ---- */
 
-enum { OP, PATH, OFFSET, LENGTH, APPEND, PARENTS, RECURSIVE, NFILE };
+enum { OP, PATH, OFFSET, LENGTH, APPEND, EXCLUSIVE, PARENTS, RECURSIVE, NFILE };
 
 static const struct {
 	const char *name;
@@ -115,6 +115,7 @@ static int parse_file(struct cb_kernel *k, const struct cb_request *r, struct cb
 		[OFFSET] = { .name = "offset", .types = CB_JSON_INTEGER | CB_JSON_NULL },
 		[LENGTH] = { .name = "length", .types = CB_JSON_INTEGER | CB_JSON_NULL },
 		[APPEND] = { .name = "append", .types = CB_JSON_BOOL | CB_JSON_NULL },
+		[EXCLUSIVE] = { .name = "exclusive", .types = CB_JSON_BOOL | CB_JSON_NULL },
 		[PARENTS] = { .name = "parents", .types = CB_JSON_BOOL | CB_JSON_NULL },
 		[RECURSIVE] = { .name = "recursive", .types = CB_JSON_BOOL | CB_JSON_NULL },
 	};
@@ -145,6 +146,7 @@ static int parse_file(struct cb_kernel *k, const struct cb_request *r, struct cb
 	job->asked.code = (int)ops[op].kind;
 	job->asked.flags = (is_set(&f[OFFSET]) ? CB_JOB_AT_OFFSET : 0) |
 			   (f[APPEND].ret_type == CB_JSON_TRUE ? CB_JOB_APPEND : 0) |
+			   (f[EXCLUSIVE].ret_type == CB_JSON_TRUE ? CB_JOB_EXCLUSIVE : 0) |
 			   (f[PARENTS].ret_type == CB_JSON_TRUE ? CB_JOB_PARENTS : 0) |
 			   (f[RECURSIVE].ret_type == CB_JSON_TRUE ? CB_JOB_RECURSIVE : 0);
 	return 0;

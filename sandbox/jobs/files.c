@@ -52,7 +52,8 @@ static int open_file(struct cb_job *job, const struct cb_job_place *place, const
 	int fd;
 
 	/* looked at first: opening a pipe or socket would tell those that wait at its other end */
-	if (fstatat(place->folder, place->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(st.st_mode))
+	if ((flags & O_EXCL) == 0 &&
+	    fstatat(place->folder, place->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(st.st_mode))
 		cb_job_fail(job, S_ISDIR(st.st_mode) ? -EISDIR : CB_E_DENIED, "%.512s is %s: only files have content",
 			    path, name_of(st.st_mode));
 	fd = openat(place->folder, place->name, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
@@ -122,13 +123,16 @@ _Noreturn void cb_job_write(struct cb_job *job)
 	struct cb_job_place place;
 	char path[PATH_MAX];
 	bool append = (asked.flags & (CB_JOB_APPEND | CB_JOB_AT_OFFSET)) == CB_JOB_APPEND;
+	bool exclusive = (asked.flags & CB_JOB_EXCLUSIVE) != 0; /* a link is there, whatever it leads to */
 	struct stat st;
 	uint64_t at = 0;
 	int fd;
 
-	cb_job_place_of_request(job, CB_PLACE_FOLLOW | ((asked.flags & CB_JOB_PARENTS) != 0 ? CB_PLACE_PARENTS : 0),
+	cb_job_place_of_request(job,
+				(exclusive ? 0 : CB_PLACE_FOLLOW) |
+					((asked.flags & CB_JOB_PARENTS) != 0 ? CB_PLACE_PARENTS : 0),
 				&place, path);
-	fd = open_file(job, &place, path, O_WRONLY | O_CREAT | (append ? O_APPEND : 0), &st);
+	fd = open_file(job, &place, path, O_WRONLY | O_CREAT | (append ? O_APPEND : 0) | (exclusive ? O_EXCL : 0), &st);
 	if ((asked.flags & CB_JOB_AT_OFFSET) != 0)
 		at = asked.a;
 	else if (append)

@@ -1,6 +1,7 @@
 """Files of the workspace and commands in the jail, in every mode of the workspace; sync and async."""
 
 import asyncio
+import concurrent.futures
 import errno
 import io
 import os
@@ -60,6 +61,33 @@ def test_modes(space):
     with sb.open("x.txt", "w") as f:
         f.write("")
     assert sb.read_file("x.txt") == b""
+    assert sb.run("import os; os.symlink('nothing', 'link'); os.mkdir('folder')").ok
+    for there in ("link", "folder", "."):
+        with pytest.raises(FileExistsError):
+            with sb.open(there, "x"):
+                pass
+    assert sorted(e.name for e in sb.list_files()) == ["folder", "link", "x.txt"]
+
+
+def test_one_alone_makes_a_file_that_is_not_there(space):
+    """As a lock: those that come at the same time fail."""
+
+    def made(_):
+        try:
+            with space.open("lock", "x"):
+                return True
+        except FileExistsError:
+            return False
+
+    async def made_together():
+        opening = [space.inner.open("lock", "x").__aenter__() for _ in range(8)]
+        return [not isinstance(m, FileExistsError) for m in await asyncio.gather(*opening, return_exceptions=True)]
+
+    if isinstance(space, cellblock.Sandbox):
+        with concurrent.futures.ThreadPoolExecutor(8) as threads:
+            assert sum(threads.map(made, range(8))) == 1
+    else:
+        assert sum(space.loop.run_until_complete(made_together())) == 1
 
 
 def test_what_can_not_be_written(sb):

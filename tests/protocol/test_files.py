@@ -63,6 +63,18 @@ def test_parts(client, folder):
     assert ask(client, "read", path=path, offset=2**63 - 1).buffers == [b""]
 
 
+def test_write_of_what_is_not_there(client, folder):
+    assert client.run(f"os.symlink('none', '{folder}/link'); os.mkfifo('{folder}/pipe')").ok
+    for name in "link", "pipe", "", "../" + folder:
+        refused(client, "FileExistsError", "exists", "write", path=f"{folder}/{name}", exclusive=True, buffers=[b"x"])
+    path = f"{folder}/new/deep/f"
+    reply = ask(client, "write", path=path, exclusive=True, parents=True, buffers=[b"0123"]).content
+    assert reply["status"] == "ok" and reply["size"] == 4, reply
+    refused(client, "FileExistsError", "exists", "write", path=path, exclusive=True, buffers=[b"x"])
+    assert ask(client, "read", path=path).buffers == [b"0123"]
+    assert client.run(f"sorted(os.listdir({folder!r}))").result == "['link', 'new', 'pipe']"
+
+
 def test_list(client, folder):
     client.run(
         f"import socket\nos.chdir({folder!r})\nopen('file', 'w').write('12345')\nos.mkdir('sub')\n"

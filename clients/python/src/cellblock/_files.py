@@ -5,11 +5,9 @@ Invariant: paths are judged inside the jail, never here.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import errno
 import io
-import os
 from typing import Any, AsyncIterator, Awaitable, Callable, List, Mapping, NamedTuple, Optional, Sequence
 
 from ._errors import RequestError
@@ -146,11 +144,7 @@ class Files:
         elif mode.letter == "a":
             return int((await self.ask("write", path, [b""], append=True)).content["size"])
         else:
-            if mode.letter == "x":
-                with contextlib.suppress(FileNotFoundError):
-                    await self.size(path)
-                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-            await self.ask("write", path, [b""])
+            await self.ask("write", path, [b""], **({"exclusive": True} if mode.letter == "x" else {}))
         return 0
 
     async def list(self, path: str) -> List[Entry]:
