@@ -12,7 +12,7 @@ from typing import Any, Optional, TypedDict
 import pytest
 
 pytest.importorskip("msgspec")
-from cellblock import _tools  # noqa: E402
+from cellblock import _schema, _tools  # noqa: E402
 from cellblock._schema import bound_names  # noqa: E402
 from cellblock._session import Serving, _fitted, serving  # noqa: E402
 from cellblock._tools import Dispatcher, tool  # noqa: E402
@@ -644,6 +644,24 @@ def test_optional_arguments():
         return x
 
     assert [a["ok"] for a in answers([f], call("f"), call("f", None), call("f", 3))] == [None, None, 3]
+
+
+def test_arguments_are_looked_through_once():
+    """A cell may give as many keys, and as long ones, as max_bytes has room for."""
+    looked = []
+
+    class Typed(dict):
+        def items(self):
+            looked.append(1)
+            return super().items()
+
+    many = dict.fromkeys(map(str, range(100)), 0)
+    assert _schema._unlike(many, Typed(many)) is None and len(looked) == 1
+    for value in dict.fromkeys(map(str, range(49_000)), 0), {"k" * 2_000_000: [1] * 900_000}:
+        assert one([later], call("later", value))["ok"] == value
+    long = {"k" * 2_000_000: [0] * 500_000 + [{"no": 1}]}
+    assert _schema._unlike(long, {k: [*v[:-1], {}] for k, v in long.items()}) == (
+        f".{'k' * 2_000_000}[500000].no", "Object contains unknown field")
 
 
 def test_nothing_is_kept_of_a_run_that_has_ended():

@@ -184,9 +184,9 @@ class Parameters:
             except (msgspec.ValidationError, ValueError, TypeError, RecursionError) as e:
                 text = str(e).replace("`$", f"`{name}")
                 raise ValueError(text if f"`{name}" in text else f"{text} - at `{name}`") from None
-            unlike = _unlike(value, typed[name], name)
+            unlike = _unlike(value, typed[name])
             if unlike:
-                raise ValueError(unlike)
+                raise ValueError(f"{unlike[1]} - at `{name}{unlike[0]}`")
         return typed
 
 
@@ -229,11 +229,11 @@ def _plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
     return typing.cast(Callable[..., Any], getattr(type(function), "__call__", function))
 
 
-def _unlike(given: Any, typed: Any, where: str) -> Optional[str]:
+def _unlike(given: Any, typed: Any) -> Optional[tuple[str, str]]:
     """What would be shown, and not run: a key that a dataclass or TypedDict does not have, a number that a float can't
-    hold."""
+    hold. Where that is, and why; made only then, for cells give long keys and many of them."""
     if isinstance(typed, float) and given != typed:
-        return f"A float can't hold this number - at `{where}`"
+        return "", "A float can't hold this number"
     if isinstance(given, dict):
         if is_model(type(typed)):
             return None  # the model's own configuration says
@@ -242,18 +242,18 @@ def _unlike(given: Any, typed: Any, where: str) -> Optional[str]:
             if fields is None:
                 return None
             typed = {name: getattr(typed, name) for name in fields}
+        plain = {getattr(k, "value", k): v for k, v in typed.items()}
         for key, value in given.items():
-            plain = {getattr(k, "value", k): v for k, v in typed.items()}
             if key not in plain:
-                return f"Object contains unknown field - at `{where}.{key}`"
-            unlike = _unlike(value, plain[key], f"{where}.{key}")
+                return f".{key}", "Object contains unknown field"
+            unlike = _unlike(value, plain[key])
             if unlike:
-                return unlike
+                return f".{key}{unlike[0]}", unlike[1]
     elif isinstance(given, list) and isinstance(typed, (list, tuple)):
         for n, (value, part) in enumerate(zip(given, typed)):
-            unlike = _unlike(value, part, f"{where}[{n}]")
+            unlike = _unlike(value, part)
             if unlike:
-                return unlike
+                return f"[{n}]{unlike[0]}", unlike[1]
     return None
 
 
