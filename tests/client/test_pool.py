@@ -12,6 +12,8 @@ from cellblock import (  # noqa: E402
     AsyncPool, AsyncSandbox, CellError, Pool, PolicyError, SandboxClosedError, SandboxError, _pool,
 )
 
+import eager  # noqa: E402
+
 pytestmark = pytest.mark.once
 TMPFS = {"policy": {"workspace.mode": "tmpfs"}}
 MARK = """
@@ -116,6 +118,26 @@ def test_what_a_sandbox_fails_with_is_raised_and_tried_again_later(workspace, tm
         pool.lease().__enter__()
     with pytest.raises(ValueError, match="ttl"):
         pool.lease(ttl=0)
+
+
+def test_sandboxes_that_fail_at_once_are_not_made_without_end():
+    """Where tasks are eager each has failed before the next one is counted."""
+    made = []
+
+    def make():
+        made.append(1)
+        if len(made) == 100:
+            pool._open = False
+        raise SandboxError("not to be had")
+
+    async def main():
+        asyncio.get_running_loop().set_task_factory(eager.factory("AsyncPool._start_one"))
+        with pytest.raises(SandboxError, match="not to be had"):
+            await pool.start()
+
+    pool = AsyncPool(size=2, make=make)
+    asyncio.run(main())
+    assert len(made) <= 2
 
 
 def test_the_pool_can_be_closed_while_leased(workspace):

@@ -13,6 +13,8 @@ pytest.importorskip("msgspec")
 from cellblock import AsyncSandbox, Sandbox, ToolError, tool  # noqa: E402
 from cellblock._session import Session  # noqa: E402
 
+import eager  # noqa: E402
+
 HARMLESS = ("HostToolError", "TypeError", "ValueError", "RecursionError", "UnicodeEncodeError")
 TMPFS = {"policy": {"workspace.mode": "tmpfs"}}
 PATIENT = {**TMPFS["policy"], "timeout.interrupt": 0}  # an interrupt is waited for, however slow the machine is
@@ -52,6 +54,19 @@ def test_nothing_is_kept_of_calls_that_were_answered():
     with Sandbox("agent", tools=[look], **TMPFS) as sb:
         sb.run("for n in range(20): look()", check=True)
     assert kept == [1] * 20
+
+
+def test_questions_that_are_answered_at_once():
+    """Where tasks are eager an answer that waits for nothing is there before anybody knows of its task."""
+
+    async def main():
+        asyncio.get_running_loop().set_task_factory(eager.factory("Session._answer"))
+        async with AsyncSandbox("agent", tools=[add], **TMPFS) as sb:
+            for _ in range(2):
+                r = await sb.run("try:\n    input()\nexcept EOFError:\n    print(add(1))", check=True)
+                assert r.stdout == "3\n"
+
+    asyncio.run(main())
 
 
 def test_results_that_are_too_large_for_a_message():

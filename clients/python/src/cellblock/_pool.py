@@ -263,6 +263,7 @@ class AsyncPool:
         assert self._slots is not None
         sandbox: Optional[AsyncSandbox] = None
         try:
+            await asyncio.sleep(0)  # an eager task would fail before `_fill` counts the next, without end
             async with self._slots:
                 sandbox = self._make()
                 await sandbox.start()

@@ -339,10 +339,10 @@ class Session:
         run = self._runs.get(m.parent_id)
         if channel == "stdin":
             if m.type == "input_request" and run is not None:
+                run.question = m  # an eager task may answer before it is there
                 task = run.context.copy().run(asyncio.ensure_future, self._answer(run.id, m))
                 run.asked.add(task)
                 task.add_done_callback(run.asked.discard)
-                run.question = m
                 self._asked[str(m.header.get("msg_id"))] = task
                 task.add_done_callback(lambda t: self._asked.pop(str(m.header.get("msg_id")), None))
             elif m.type == "input_request" and m.parent_id in self._left:
