@@ -101,7 +101,7 @@ def test_a_wrong_value_in_python(make):
         make(policy="agent")
     with pytest.raises(PolicyError, match="limits.pids"):
         make("agent", policy={"limits.pids": object()}).run("1")
-    with pytest.raises(PolicyError, match="not both"):
+    with pytest.raises(PolicyError, match="not both.*Adapters.*as keywords"):
         make(Policy("agent"), memory="1G")
     for how in ({"policy": ["a"]}, {"policy": 5}, {"imports": "math"}, {"imports": b"m"}, {"imports": 5}, {"base": 5}):
         (name,) = how

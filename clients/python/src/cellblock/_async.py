@@ -246,7 +246,9 @@ class AsyncSandbox(AsyncRunner):
     ) -> None:
         if isinstance(base, Policy):
             if any(v is not None for v in (memory, cpu, timeout, workspace, network, imports, policy)):
-                raise PolicyError("give either a Policy or keywords, not both: dataclasses.replace() changes a Policy")
+                raise PolicyError("give either a Policy or keywords, not both: dataclasses.replace() changes a Policy. "
+                                  "Adapters of frameworks have keywords of their own: give them what it says as "
+                                  "keywords, its settings as policy={…}")
             self.policy = base
         else:
             self.policy = Policy(base, memory, cpu, timeout, workspace, network, imports, keys_of(policy))
