@@ -5,6 +5,7 @@ items of a ThreadPoolExecutor from the cell that submitted them. Anything else b
 """
 
 import contextvars
+import os
 import sys
 import threading
 from _weakref import ref
@@ -73,16 +74,30 @@ def patch_threads():
     threading.Thread.start = start_with_request
 
 
-def patch_subprocess(module):
-    """module is subprocess, just imported. Its __init__ would stand in the traceback of each start that fails."""
+def patch_subprocess(module, flush):
+    """module is subprocess, just imported. Its __init__ would stand in the traceback of each start that fails. flush:
+    sends what was printed, so that it comes before what the child writes."""
 
     def __new__(cls, *args, **kwargs):
+        flush()
         child = object.__new__(cls)
         children.add(child)
         return child
 
     __new__.__wrapped__ = module.Popen.__init__  # for inspect.signature
     module.Popen.__new__ = __new__
+
+
+def patch_system(flush):
+    """flush: as for patch_subprocess."""
+    run = os.system
+
+    def system(command):
+        flush()
+        return run(command)
+
+    system.__qualname__, system.__module__, system.__doc__ = "system", "os", run.__doc__
+    os.system = system
 
 
 def patch_socket(module):

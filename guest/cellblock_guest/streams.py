@@ -1,8 +1,9 @@
 """sys.stdout and sys.stderr: text goes to the wire as STREAM frames, in order with displays and with each other.
 
 Whole lines after a quiet time are sent at once (the GIL may be held by C code for long afterwards); a burst is merged
-and sent by size, at most every few ms, or by a small thread within ~10 ms. Anything else that is sent flushes first. In
-a forked child text goes to fds 1 and 2.
+and sent by size, at most every few ms, or by a small thread within ~10 ms. A flush of the user's sends at once, and so
+does what starts a child, whose text goes to fds 1 and 2. Anything else that is sent flushes first. In a forked child
+text goes to fds 1 and 2.
 """
 
 import io
@@ -115,16 +116,14 @@ class Output:
                 raise
             at = end
 
-    def flush(self, soon=False):
-        """Sends what is held. soon: the caller is user code, which may call it in a loop: within the burst limit."""
+    def flush(self):
+        """Sends what is held."""
         if self.forked:
             self.flush_in_child()
         elif self.parts and not self._in_a_frame():
             with self.lock:
-                if self.parts and not soon:
+                if self.parts:
                     self._send()
-                elif self.parts and self.clock() >= self.next_direct:
-                    self._send_direct()
 
     def _write_forked(self, flags, text):
         """In a child: line by line, so that the lines of several children stay whole."""
@@ -276,7 +275,7 @@ class OutStream(io.TextIOBase):
             self.write(line)
 
     def flush(self):
-        self._output.flush(soon=True)
+        self._output.flush()
 
     def close(self):
         """Closing the standard streams would silence the kernel; it only flushes."""

@@ -29,6 +29,30 @@ def test_order_of_streams(guest):
     ]
 
 
+def _all_text(guest):
+    """Until the guest is gone."""
+    with pytest.raises(EOFError):
+        while True:
+            guest.frame()
+    return "".join(f.content for f in guest.seen if f.kind == "STREAM")
+
+
+@pytest.mark.parametrize("end", ["os._exit(1)", "os.kill(os.getpid(), 9)"])
+@pytest.mark.parametrize("line", ["print(i, flush=True)", "print(i); sys.stdout.flush()"])
+def test_what_was_flushed_is_out_when_python_ends(new_guest, line, end):
+    guest = new_guest()
+    guest.start("import os, sys\nfor i in range(500): %s\n%s" % (line, end))
+    assert _all_text(guest) == "".join("%d\n" % i for i in range(500))
+
+
+@pytest.mark.parametrize("start", ["subprocess.run(kill, shell=True)", "os.system(kill)"])
+def test_what_was_printed_is_out_before_a_child_starts(new_guest, start):
+    """Whose text comes by another way. This one ends Python, and with it what it still holds."""
+    guest = new_guest()
+    guest.start("import os, subprocess\nkill = 'kill -9 $PPID'\nfor i in range(500): print(i)\n" + start)
+    assert _all_text(guest) == "".join("%d\n" % i for i in range(500))
+
+
 def test_order_against_displays(guest):
     result = guest.run("for i in range(100):\n    print(i, end=' ')\n    display(i)")
     seen = [f.content if f.kind == "STREAM" else "<%s>" % f.content["data"]["text/plain"] for f in result.frames[:-1]]
