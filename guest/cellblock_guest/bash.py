@@ -218,6 +218,8 @@ class BashGuest:
     def flush(self):
         """Nothing is held here: bash writes to the pipes itself."""
 
+    flush_replaced = flush
+
     def serve(self):
         os.set_inheritable(W.FD_LOG, False)
         self.interrupts.install()

@@ -13,7 +13,8 @@ _COMMS = (W.DOWN_COMM_OPEN, W.DOWN_COMM_MSG, W.DOWN_COMM_CLOSE)
 def serve(guest, aio, kind, request, content, about, buffers):
     aio.serving = True
     try:
-        context.run_as(request, guest.comms.handle, kind, guest.comm_message(request, content, about, buffers))
+        message = guest.comm_message(request, content, about, buffers)
+        context.run_as(request, guest.output.flushing, guest.comms.handle, kind, message)
     except Exception:
         guest.log_exception("comm")
     finally:

@@ -285,6 +285,7 @@ class HostTools:
 
     def _call(self, name, args, kwargs):
         cell = self._cell_of(name)
+        self._guest.output.flush_replaced()
         text = '{"tool":"%s","args":%s,"kwargs":%s}'
         call = _Call(name, (text % (name, encode_strict(args, _DEPTH), encode_strict(kwargs, _DEPTH))).encode("utf-8"))
         if len(call.text) > self._guest.message_max:

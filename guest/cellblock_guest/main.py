@@ -390,7 +390,7 @@ class Guest:
     def handle_comm(self, interrupts, aio, kind, request, content, about, buffers):
         message = self.comm_message(request, content, about, buffers)
         try:
-            interrupts.run(aio.run_plain, self.comms.handle, kind, message)
+            interrupts.run(aio.run_plain, self.output.flushing, self.comms.handle, kind, message)
         except BaseException as e:
             if not isinstance(e, KeyboardInterrupt):
                 self.log_exception("comm")
@@ -405,6 +405,7 @@ class Guest:
         cell's)."""
         request = context.current()
         if self.aio.executing and request == self.interrupts.request:
+            self.output.flush_replaced()
             text = data.get("text/plain")
             if len(data) == 1 and not metadata and not transient and text.__class__ is str and len(text) < 10000:
                 self.output.flush()
@@ -436,6 +437,7 @@ class Guest:
             if text:
                 sys.stdout.write(str(text) + "\n")
             return
+        self.output.flush_replaced()
         if "data" in content:
             content = dict(content, data=bundle(content["data"]))
         self._send_json(_DISPLAYS[msg_type], context.current(), content)

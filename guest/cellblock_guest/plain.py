@@ -67,7 +67,8 @@ class PlainShell:
         self._payload = []
         error = traceback = None
         try:
-            error, traceback = guest.interrupts.run(guest.aio.run_plain, self._run, content["code"], silent)
+            run = guest.output.flushing
+            error, traceback = guest.interrupts.run(guest.aio.run_plain, run, self._run, content["code"], silent)
         except BaseException as e:
             error, traceback = e, self._format(e)
         if guest.transactions.ended:

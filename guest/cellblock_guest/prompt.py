@@ -69,6 +69,7 @@ class Prompt:
             raise self.error(REFUSED % ("getpass" if password else "raw_input"))
         if len(content) > self.message_max:
             raise ValueError("a prompt of %d bytes is more than limits.message allows" % len(content))
+        self.output.flush_replaced()
         reply = lane.ask(content) if lane else self.ask_on_wire(content)
         value = loads(reply)["value"]
         if value == "\x04":

@@ -277,6 +277,7 @@ class ZMQInteractiveShell(InteractiveShell):
 
     def _showtraceback(self, etype, evalue, stb):
         stb = [str(line) for line in stb]
+        self.guest.output.flush_replaced()
         self.guest.interrupts.shielded(self._send_error, etype.__name__, safe_str(evalue), stb, evalue)
         exceptions = getattr(self.history_manager, "exceptions", None)
         if exceptions is not None:
@@ -530,7 +531,15 @@ class ZMQInteractiveShell(InteractiveShell):
         meta = {"cellId": cell_id} if cell_id else {}
         try:
             result = guest.interrupts.run(
-                guest.aio.run_plain, self._run, content["code"], store, silent, True, cell_id, meta
+                guest.aio.run_plain,
+                guest.output.flushing,
+                self._run,
+                content["code"],
+                store,
+                silent,
+                True,
+                cell_id,
+                meta,
             )
             error = _first(result.error_before_exec, result.error_in_exec, self._display_error)
             shown = True  # by us, or by what the user has put in the place of showtraceback

@@ -8,6 +8,7 @@ text goes to fds 1 and 2.
 
 import io
 import os
+import sys
 from _thread import allocate_lock
 from threading import RLock
 from time import monotonic
@@ -42,6 +43,7 @@ class Output:
         self.held_in_child = {}
         self.parked = self._was_parked = True
         self._bell = None
+        self._in_replaced = False
 
     def writer(self, flags):
         """The write function of a stream; as short as can be, for print calls it twice."""
@@ -124,6 +126,28 @@ class Output:
             with self.lock:
                 if self.parts:
                     self._send()
+
+    def flush_replaced(self):
+        """What cells have put in the place of sys.stdout and sys.stderr may hold text, too. That is user code: for
+        where an interrupt may come. It may show something in its turn, which does not begin it again."""
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name, None)
+            if type(stream) is not OutStream and stream is not None and not self._in_replaced:
+                try:
+                    self._in_replaced = True
+                    stream.flush()
+                except Exception:  # it has no flush, or is closed
+                    pass
+                finally:
+                    self._in_replaced = False
+
+    def flushing(self, function, *args):
+        """Calls function, and flushes what was replaced at its end."""
+        self._in_replaced = False  # an interrupt may have come where that was about to be set
+        try:
+            return function(*args)
+        finally:
+            self.flush_replaced()
 
     def _write_forked(self, flags, text):
         """In a child: line by line, so that the lines of several children stay whole."""
@@ -236,6 +260,10 @@ class _Buffer(io.BufferedIOBase):
 
     def flush(self):
         self._stream.flush()
+
+    def close(self):
+        """As the stream's: what a cell has made of it closes it when it is dropped."""
+        self.flush()
 
     def fileno(self):
         return self._stream.fileno()

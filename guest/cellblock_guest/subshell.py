@@ -65,6 +65,7 @@ class _Guest:
         if not self.aio.executing or request != self._lane.request:
             guest.send_display("display_data", {"data": data, "metadata": metadata, "transient": transient or {}})
             return
+        guest.output.flush_replaced()
         guest.send_result_of(W.EXECUTE_RESULT, request, data, metadata, transient)
 
     def send_error(self, *error):

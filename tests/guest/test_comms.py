@@ -47,6 +47,17 @@ def test_parent_of_a_cell_and_of_a_comm_message(guest):
     assert result.stdout == "{'mine': 1} message-%d message-%d\n" % (result.request, result.request)
 
 
+def test_a_handler_that_prints_to_a_stream_of_the_users(new_guest):
+    guest = new_guest()
+    guest.run(
+        "import io, sys\nsys.stdout = io.TextIOWrapper(sys.stdout.buffer)\n"
+        "def t(comm, msg): comm.on_msg(lambda m: print('handled'))\n"
+        "get_ipython().kernel.comm_manager.register_target('prints', t)"
+    )
+    guest.comm("DOWN_COMM_OPEN", {"comm_id": "c1", "target_name": "prints", "data": {}})
+    assert guest.comm("DOWN_COMM_MSG", {"comm_id": "c1", "data": {}}).stdout == "handled\n"
+
+
 def test_unknown_target_and_comm(guest):
     result = guest.comm("DOWN_COMM_OPEN", {"comm_id": "c2", "target_name": "nobody", "data": {}})
     assert result.of("UP_COMM_CLOSE")[0].content["comm_id"] == "c2" and "nobody" in result.stderr

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from fake_supervisor import IN_A_FRAME
+from fake_supervisor import IN_A_FRAME, Subshell
 
 
 def test_one_print_is_one_frame(guest):
@@ -166,6 +166,85 @@ def test_redirect(guest):
         "import contextlib, io\nf = io.StringIO()\nwith contextlib.redirect_stdout(f): print('in')\nf.getvalue()"
     )
     assert result.result == "'in\\n'" and result.stdout == ""
+
+
+TEE = """class Tee:
+    def __init__(self, *files): self.files = files
+    def write(self, text): return [f.write(text) for f in self.files][0]
+    def flush(self): [f.flush() for f in self.files]
+sys.stdout = Tee(sys.__stdout__, open('log.txt', 'w'))
+"""
+
+
+@pytest.mark.parametrize(
+    "replace, where",
+    [
+        ("sys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding='utf-8')\n", "stdout"),
+        ("sys.stdout = io.TextIOWrapper(sys.stderr.buffer, encoding='utf-8')\n", "stderr"),
+        ("sys.stdout = os.fdopen(1, 'w', closefd=False)\n", "fd1"),
+        (TEE, "stdout"),
+    ],
+)
+def test_what_a_cell_has_put_in_the_place_of_stdout_is_flushed_at_its_end(new_guest, replace, where):
+    guest = new_guest(side=True)
+    result = guest.run("import io, os, sys\n" + replace + "print('hello')")
+    assert result.ok and getattr(result, where) in ("hello\n", b"hello\n")
+    if replace == TEE:
+        assert guest.run("open('log.txt').read()").result == repr("hello\n")
+    subshell = Subshell(guest)
+    if where != "fd1":
+        assert getattr(subshell.run("print('more')"), where) == "more\n"
+
+
+def test_text_in_a_stream_of_the_users_keeps_its_place(new_guest):
+    result = new_guest().run(
+        "import io, sys\nsys.stdout = io.TextIOWrapper(sys.stdout.buffer)\nprint('a'); display(1)\n"
+        "print('b'); input(); print('c')\n1 / 0",
+        on_input=lambda content: "",
+    )
+    kinds = [f.content if f.kind == "STREAM" else f.kind for f in result.frames]
+    assert kinds == ["a\n", "DISPLAY_DATA", "b\n", "INPUT_REQUEST", "c\n", "ERROR", "EXECUTE_REPLY"]
+
+
+def test_text_in_a_stream_of_the_users_comes_before_the_result(new_guest):
+    guest = new_guest(side=True)
+    code = "import io, sys\nsys.stdout = io.TextIOWrapper(sys.__stdout__.buffer)\nprint('a')\n6*7"
+    for shell in (guest, Subshell(guest)):
+        assert [f.kind for f in shell.run(code).frames] == ["STREAM", "EXECUTE_RESULT", "EXECUTE_REPLY"]
+
+
+@pytest.mark.parametrize("flush", ["def flush(self): 1 / 0", "flush = None", "pass"])
+def test_a_stream_of_the_users_that_cannot_be_flushed(new_guest, flush):
+    guest = new_guest()
+    result = guest.run("import sys\nclass Odd:\n    def write(self, text): pass\n    %s\nsys.stdout = Odd()\n5" % flush)
+    assert result.ok and result.result == "5" and not result.stderr
+    assert guest.run("sys.stdout = None\ndel sys.stderr\n6").result == "6"
+
+
+def test_a_stream_of_the_users_that_shows_what_it_is_told(new_guest):
+    result = new_guest().run(
+        "import sys\nclass Shows:\n    def write(self, text): pass\n    def flush(self): display('flushed')\n"
+        "sys.stdout = Shows()\ndisplay(1)"
+    )
+    assert [f.content["data"]["text/plain"] for f in result.of("DISPLAY_DATA")] == ["'flushed'", "1", "'flushed'"]
+
+
+def test_an_interrupt_of_a_flush(new_guest):
+    guest = new_guest()
+    guest.start(
+        "import sys\nclass Slow:\n    def write(self, text): pass\n"
+        "    def flush(self):\n        sys.__stdout__.write('go\\n')\n        while True: pass\nsys.stdout = Slow()"
+    )
+    guest.until("STREAM", lambda f: "go" in f.content)
+    guest.interrupt()
+    assert guest.finish().error["ename"] == "KeyboardInterrupt"
+    assert guest.run("sys.stdout = sys.__stdout__\nprint('works')").stdout == "works\n"
+
+
+def test_a_wrapper_that_is_dropped_leaves_the_stream_open(guest):
+    code = "import io, sys\nfor text in ('one', 'two'):\n    f = io.TextIOWrapper(sys.stdout.buffer)\n"
+    result = guest.run(code + "    print(text, file=f)\n    del f\nprint('three')")
+    assert result.ok and result.stdout == "one\ntwo\nthree\n"
 
 
 def test_thread_prints_under_its_cell(guest):
