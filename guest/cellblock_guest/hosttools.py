@@ -302,7 +302,7 @@ class HostTools:
             raise HostToolError("%s: a child process can't call host tools; the cell's own process can" % name)
         cell = self._cells.get(request)
         if cell is None and not self._runs(request):
-            session = guest.headers.get(request, {}).get("session")
+            session = (guest.header_of(request) or {}).get("session")
             cell = self._cells.get(guest.interrupts.request)
             if cell is None or cell.session != session:
                 raise HostToolError("%s: the cell that this belongs to has ended" % name)

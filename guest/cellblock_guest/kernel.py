@@ -81,7 +81,7 @@ class Kernel:
 
     def get_parent(self, channel=None):
         request = context.current()
-        header = self._guest.headers.get(request) or {"msg_id": str(request), "msg_type": "execute_request"}
+        header = self._guest.header_of(request) or {"msg_id": str(request), "msg_type": "execute_request"}
         code, cell_id = self._guest.cells.get(request, (None, None))
         return {
             "header": dict(header, cellblock_request=request),
@@ -95,7 +95,7 @@ class Kernel:
         header = (parent or {}).get("header", parent or {})
         request = header.get("cellblock_request")
         if not request:
-            known = self._guest.headers.items()
+            known = [*self._guest.headers.items(), *self._guest.comm_headers.items()]
             request = next((r for r, h in known if h.get("msg_id") == header.get("msg_id")), context.current())
         return context.set_current(request)
 

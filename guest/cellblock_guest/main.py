@@ -57,7 +57,8 @@ class Guest:
         self.debugger = None  # dap.Debugger, once it was started
         self.metadata = {}  # the running EXECUTE's
         self.tools = None  # hosttools.HostTools, once a client has registered some
-        self.headers = {}  # request -> the header of the client's message
+        self.headers = {}  # request -> the header of the client's message, of cells
+        self.comm_headers = {}  # the same of comm messages, of which there may be many while a cell runs
         self.cells = {}  # request -> (code, cell's id), of those that run
         self.exit_code = None
         self._comms = None
@@ -255,8 +256,8 @@ class Guest:
         content, self.metadata = loads(content), loads(metadata) if metadata else {}
         if self._reserve is None:
             self._take_reserve()
-        self._remember_header(request, self.metadata.get("header"))
         self.cells[request] = content.get("code"), self.metadata.get("cell_id")
+        self._remember_header(self.headers, request, self.metadata.get("header"))
         self.transactions.begin(self.metadata)
         if self.metadata.get("allow_stdin"):
             self.prompt.begin(request)
@@ -319,8 +320,8 @@ class Guest:
     def run_in_subshell(self, lane, request, content, metadata):
         """The reply to a cell of a subshell, in its thread."""
         shell = lane.shell
-        self._remember_header(request, metadata.get("header"))
         self.cells[request] = content.get("code"), metadata.get("cell_id")
+        self._remember_header(self.headers, request, metadata.get("header"))
         try:
             reply = self._in_cell(shell, request, content, metadata, lane)
         except BaseException as e:
@@ -337,12 +338,16 @@ class Guest:
         send_error(type(e).__name__, safe_str(e), lines)
         return encode(error_content(e, {"payload": [], "user_expressions": {}, "traceback": lines}))
 
-    def _remember_header(self, request, header):
-        """The client's header, for code that wants its parent (output widgets). Only the last ones are needed."""
+    def _remember_header(self, headers, request, header):
+        """The client's header, for code that wants its parent (output widgets): those of the cells that run, and the
+        last ones."""
         if header:
-            self.headers[request] = header
-            if len(self.headers) > 1000:
-                del self.headers[next(iter(self.headers))]
+            headers[request] = header
+            if len(headers) > 1000:  # a list, for subshells' threads come here, too
+                headers.pop(next((each for each in list(headers) if each not in self.cells), 0), None)
+
+    def header_of(self, request):
+        return self.headers.get(request) or self.comm_headers.get(request)
 
     def ask(self, kind, request, content, metadata, buffers):
         answer, reply = self.answer(kind, content, False, self.interrupts.run, self.aio.run_plain)
@@ -384,7 +389,7 @@ class Guest:
         self.reply(W.COMM_DONE, request, b"{}")
 
     def comm_message(self, request, content, about, buffers):
-        self._remember_header(request, about.get("header"))
+        self._remember_header(self.comm_headers, request, about.get("header"))
         return {"content": loads(content), "metadata": about.get("metadata") or {}, "buffers": buffers}
 
     def handle_comm(self, interrupts, aio, kind, request, content, about, buffers):

@@ -47,6 +47,48 @@ def test_parent_of_a_cell_and_of_a_comm_message(guest):
     assert result.stdout == "{'mine': 1} message-%d message-%d\n" % (result.request, result.request)
 
 
+MANY = 1005  # more than are remembered
+TARGET = """import asyncio
+go, ids = asyncio.Event(), []
+def name(): ids.append(get_ipython().kernel.get_parent()['header']['msg_id'])
+def t(comm, msg): comm.on_msg(lambda m: m['content']['data'].get('go') and go.set())
+get_ipython().kernel.comm_manager.register_target('many', t)"""
+
+
+def test_parent_of_a_cell_that_waits_while_many_messages_come(guest):
+    guest.run(TARGET)
+    guest.comm("DOWN_COMM_OPEN", {"comm_id": "many", "target_name": "many", "data": {}})
+    cell = guest.start("await go.wait()\nname()\nids")
+    guest.until("AWAITING")
+    for at in range(MANY):
+        header = {"msg_id": "message-%d" % (guest.request + 1), "msg_type": "comm_msg", "session": "s"}
+        content = {"comm_id": "many", "data": {"go": at == MANY - 1}}
+        request = guest.send("DOWN_COMM_MSG", content, {"header": header, "metadata": {}})
+        guest.in_lanes[request] = {"COMM_DONE"}
+        while request in guest.in_lanes:
+            guest.frame()
+    assert guest.finish().result == "['message-%d']" % cell
+
+
+def test_parent_of_a_task_whose_cell_has_ended_before_many_messages_came(guest):
+    guest.run(TARGET)
+    guest.comm("DOWN_COMM_OPEN", {"comm_id": "many", "target_name": "many", "data": {}})
+    cell = guest.run("async def later():\n    await go.wait(); name()\ntask = asyncio.ensure_future(later())").request
+    for _ in range(MANY):
+        guest.comm("DOWN_COMM_MSG", {"comm_id": "many", "data": {}})
+    assert guest.run("go.set(); await task; ids").result == "['message-%d']" % cell
+
+
+def test_headers_that_are_remembered_have_a_bound(new_guest):
+    guest = new_guest()
+    guest.run(TARGET + "\nours = get_ipython().kernel._guest")
+    guest.comm("DOWN_COMM_OPEN", {"comm_id": "many", "target_name": "many", "data": {}})
+    for _ in range(MANY):
+        guest.comm("DOWN_COMM_MSG", {"comm_id": "many", "data": {}})
+        guest.run("1")
+    assert guest.run("len(ours.headers), len(ours.comm_headers)").result == "(1000, 1000)"
+
+
 def test_a_handler_that_prints_to_a_stream_of_the_users(new_guest):
     guest = new_guest()
     guest.run(
