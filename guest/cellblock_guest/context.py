@@ -1,7 +1,8 @@
 """On whose behalf does this code speak? The id of the request that caused it.
 
 Cells and their asyncio tasks carry it in a context variable; threads get it from the thread that started them, work
-items of a ThreadPoolExecutor from the cell that submitted them. Anything else belongs to the latest request.
+items of a ThreadPoolExecutor or ThreadPool from the cell that submitted them. Anything else belongs to the latest
+request.
 """
 
 import contextvars
@@ -131,3 +132,19 @@ def patch_executor(module):
     submit_with_request.__name__, submit_with_request.__qualname__ = "submit", "ThreadPoolExecutor.submit"
     submit_with_request.__doc__ = submit.__doc__
     module.ThreadPoolExecutor.submit = submit_with_request
+
+
+def patch_pool(module):
+    """module is multiprocessing.pool, just imported. Its Pool is left as it is: processes have no request, and could
+    not be sent what is put around a function."""
+    from functools import partial, wraps
+
+    def with_request(method):
+        @wraps(method)
+        def call(self, func, *args, **kwargs):
+            return method(self, partial(run_as, current(), func), *args, **kwargs)
+
+        return call
+
+    for name in ("apply_async", "_map_async", "imap", "imap_unordered"):  # the other ones call these
+        setattr(module.ThreadPool, name, with_request(getattr(module.Pool, name)))

@@ -110,6 +110,7 @@ class Guest:
         self.finder.after("asyncio", self.aio.on_import)
         self.finder.after("uvloop", self.aio.on_uvloop)
         self.finder.after("concurrent.futures.thread", context.patch_executor)
+        self.finder.after("multiprocessing.pool", context.patch_pool)
         self.finder.after("subprocess", lambda module: context.patch_subprocess(module, self.output.flush))
         self.finder.after("socket", context.patch_socket)
         self.finder.after("getpass", self.prompt.on_getpass)

@@ -280,6 +280,29 @@ def test_executor_prints_under_the_submitting_cell(guest):
     assert guest.run("pool.submit(int, 'x').exception().__class__.__name__").result == "'ValueError'"
 
 
+@pytest.mark.parametrize(
+    "work",
+    [
+        "pool.apply(print, ('x',))",
+        "pool.apply_async(func=print, args=('x',)).get()",
+        "pool.map(print, 'x')",
+        "pool.map_async(print, 'x', chunksize=2).get()",
+        "pool.starmap(print, ['x'])",
+        "list(pool.imap(print, 'x'))",
+        "list(pool.imap(print, 'x', 2))",
+        "list(pool.imap_unordered(print, 'x'))",
+    ],
+)
+@pytest.mark.parametrize("made", ["multiprocessing.pool.ThreadPool", "multiprocessing.dummy.Pool"])
+def test_pool_of_threads_prints_under_the_submitting_cell(guest, made, work):
+    guest.run("import multiprocessing.dummy, multiprocessing.pool\npool = %s(1)\npool.apply(int)" % made)
+    result = guest.run(work + "\npool.apply(dict, (), dict(request=1, function=2, self=3))")
+    assert result.result == "{'request': 1, 'function': 2, 'self': 3}"
+    assert result.stdout == "x\n" and {f.request for f in result.of("STREAM")} == {result.request}
+    assert guest.run("pool.apply(int, 'x')").error["ename"] == "ValueError"
+    guest.run("pool.terminate(); pool.join()")
+
+
 def test_executor_of_interpreters_gets_what_was_submitted(new_guest):
     """Python 3.14's takes functions to interpreters in which there is no guest."""
     result = new_guest().run(
