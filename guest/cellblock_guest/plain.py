@@ -18,6 +18,7 @@ _COROUTINE = 0x80
 _INCOMPLETE = 0x4000  # codeop's: from Python 3.13 such an error would have a private class of its own
 _OK = b'{"status":"ok","payload":[],"user_expressions":{}}'
 _RICH = (
+    ("_repr_mimebundle_", None),
     ("_repr_html_", "text/html"),
     ("_repr_markdown_", "text/markdown"),
     ("_repr_svg_", "image/svg+xml"),
@@ -171,32 +172,48 @@ class PlainShell:
     # displays
 
     def format(self, value):
-        """(data, metadata) of a value: its repr, and what its _repr_…_ methods give."""
-        data, metadata = {}, {}
-        cls = type(value)
-        if hasattr(cls, "_repr_mimebundle_"):
-            found = value._repr_mimebundle_()
-            data, metadata = found if isinstance(found, tuple) else (found, {})
-            data = dict(data or {})
-        for method, mime in _RICH:
-            if hasattr(cls, method) and mime not in data:
-                found = getattr(value, method)()
-                if isinstance(found, tuple):
-                    found, metadata[mime] = found
-                if found is not None:
-                    data[mime] = found
-        if "text/plain" not in data:
-            data["text/plain"] = repr(value)
+        """(data, metadata) of a value."""
+        data, metadata, error = self._represent(value)
+        if error is not None:
+            raise error
         return data, metadata
+
+    def _represent(self, value):
+        """(data, metadata, error): its repr, and what its _repr_…_ methods give. One that fails costs its own part, as
+        in IPython; the error is that of the first."""
+        data, metadata, errors = {}, {}, []
+        for name, mime in _RICH:
+            try:
+                method = getattr(value, name) if mime not in data and hasattr(type(value), name) else None
+                if not callable(method):
+                    continue
+                found = method() if mime else method(include=None, exclude=None)
+                found, about = found if isinstance(found, tuple) else (found, None)
+                if mime:
+                    found, about = (None if each is None else {mime: each} for each in (found, about))
+                found, about = dict(found or {}), dict(about or {})
+                data.update(found)
+                metadata.update(about)
+            except Exception as e:
+                errors.append(e)
+        try:
+            if "text/plain" not in data:
+                data["text/plain"] = repr(value)
+        except Exception as e:
+            errors.append(e)
+        return data, metadata, errors[0] if errors else None
 
     def show(self, value):
         if value is None:
             return
         if type(value) is _Exit:
             return value()
-        data, metadata = self.format(value)
+        data, metadata, error = self._represent(value)
         builtins._ = value
-        self.guest.send_result(self.guest.with_value(data, value) if self.value_wanted else data, metadata)
+        if data:
+            self.guest.send_result(self.guest.with_value(data, value) if self.value_wanted else data, metadata)
+        if error is not None:
+            raise error
 
     def display(
         self,
@@ -224,7 +241,11 @@ class PlainShell:
         for value in values:
             if raw and not isinstance(value, dict):
                 raise TypeError("data must be a dict, got: %r" % (value,))
-            data, found = (value, {}) if raw else self.format(value)
+            data, found, error = (value, {}, None) if raw else self._represent(value)
+            if error is not None:
+                self.guest.send_error(type(error).__name__, safe_str(error), self._format(error))
+            if not data and not raw:
+                continue
             content = {"data": data, "metadata": _merged(found, metadata or {}), "transient": transient}
             self.guest.send_display("update_display_data" if update else "display_data", content)
         return _Handle(self, display_id) if display_id else None

@@ -51,6 +51,50 @@ def test_help_goes_to_stdout(guest):
     assert "Return the number of items" in guest.run("help(len)").stdout
 
 
+VALUES = """class Fails:
+    def _repr_html_(self): raise ValueError('no html')
+    def _repr_markdown_(self): return '*fine*', {'about': 1}
+    def __repr__(self): return 'its text'
+class Bundle:
+    _repr_html_ = None
+    def _repr_mimebundle_(self, include, exclude): return {'text/x': repr((include, exclude))}, {'of': 'it'}
+class Wrong:
+    def _repr_mimebundle_(self): return {}
+    def __repr__(self): return 'its text'
+class Nothing:
+    def __repr__(self): raise ValueError('no text')
+"""
+
+
+def test_a_representation_that_fails_costs_no_other(guest):
+    result = guest.run(VALUES + "Fails()")
+    shown = result.of("EXECUTE_RESULT")[0].content
+    assert shown["data"] == {"text/plain": "its text", "text/markdown": "*fine*"}
+    assert shown["metadata"] == {"text/markdown": {"about": 1}}
+    assert result.reply["evalue"] == "no html" and len(result.of("ERROR")) == 1
+    assert guest.run("str(_)").result == "'its text'"
+
+
+@pytest.mark.parametrize("value, error", [("Wrong()", "TypeError"), ("Nothing()", "ValueError")])
+def test_representations_that_fail(guest, value, error):
+    result = guest.run(VALUES + value)
+    assert result.error["ename"] == error and result.result == ("its text" if error == "TypeError" else None)
+
+
+def test_a_representation_that_fails_in_a_display_does_not_end_the_cell(guest):
+    """As in IPython."""
+    result = guest.run(VALUES + "display(Fails(), Nothing()); print('goes on')")
+    assert [f.kind for f in result.frames] == ["ERROR", "DISPLAY_DATA", "ERROR", "STREAM", "EXECUTE_REPLY"]
+    assert result.ok and result.of("DISPLAY_DATA")[0].content["data"]["text/markdown"] == "*fine*"
+    assert "no html" in result.of("ERROR")[0].content["traceback"][-1]
+
+
+def test_a_bundle_is_asked_as_ipython_asks_it(guest):
+    shown = guest.run(VALUES + "Bundle()").of("EXECUTE_RESULT")[0].content
+    assert "Bundle object" in shown["data"].pop("text/plain")
+    assert shown == {"data": {"text/x": "(None, None)"}, "metadata": {"of": "it"}}
+
+
 def test_the_text_of_exit_asks_for_nothing(guest):
     for code in ("[exit]", "str(quit)", "print(exit)"):
         shown = guest.run(code)
