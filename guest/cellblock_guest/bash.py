@@ -33,8 +33,16 @@ exec 2>&%(err)d %(err)d>&-
 set +o history +H
 unset HISTFILE PS1 PS2
 shopt -s expand_aliases
-__cellblock_begin() { builtin local __cellblock_status=$?; builtin printf 'B\0' >&%(out)d; return $__cellblock_status; }
-__cellblock_done() { builtin printf 'S%%s %%s\0' "$1" "$2" >&%(out)d; return "$1"; }
+__cellblock_begin() {
+    builtin local __cellblock_status="$?"
+    builtin printf 'B\0' >&%(out)d
+    return "$__cellblock_status"
+}
+__cellblock_done() {
+    builtin local __cellblock_status="$?"
+    builtin printf 'S%%s %%s\0' "$__cellblock_status" "$1" >&%(out)d
+    return "$__cellblock_status"
+}
 read() {
     builtin local OPTIND=1 OPTARG __cellblock_option __cellblock_prompt= __cellblock_hidden=0
     if [[ ! /dev/stdin -ef /dev/null ]]; then builtin read "$@"; return; fi
@@ -72,6 +80,12 @@ def _dies_of_interrupt(pid, group):
             return int(of) == group and state != "Z" and not _OF_INTERRUPT.search(f.read())
     except (OSError, ValueError):  # it has ended
         return False
+
+
+def _untraced(command):
+    """One of ours, which `set -x` does not show. Without quotes: what an interrupt makes bash forget of it might leave
+    one open."""
+    return "{ %s; } 2>/dev/null" % command
 
 
 class Ended(Exception):
@@ -135,7 +149,7 @@ class Session:
 
     def ask(self, command):
         """What a command of ours prints."""
-        end = "builtin printf '\\0' >&%d" % _OUT
+        end = _untraced("builtin printf \\\\0 >&%d" % _OUT)
         self.tell("{ builtin printf Q; %s; } >&%d 2>/dev/null </dev/null\n%s" % (command, _OUT, end))
         while True:
             try:
@@ -278,8 +292,8 @@ class BashGuest:
     def _run(self, code):
         """(exit status, whether it was interrupted, how bash ended or "")."""
         self._begun = self._interrupted = over = False
-        text, patience = "__cellblock_begin; eval %s </dev/null\n%s", _PATIENCE_MAX
-        self.session.tell(text % (shlex.quote(code.replace("\0", "")), self._done()))
+        cell, patience = shlex.quote(code.replace("\0", "")), _PATIENCE_MAX
+        self.session.tell("%s; eval %s </dev/null\n%s" % (_untraced("__cellblock_begin"), cell, self._done()))
         while True:
             try:
                 record = self.session.listen(self._interrupt, patience)
@@ -311,7 +325,7 @@ class BashGuest:
 
     def _done(self):
         self._ends += 1
-        return "__cellblock_done $? %d" % self._ends
+        return _untraced("__cellblock_done %d" % self._ends)
 
     def _begins(self):
         self._begun = True

@@ -100,6 +100,21 @@ def test_any_source(session):
     assert session.run("").ok and session.run("# only words").ok
 
 
+def test_a_cell_may_change_how_words_are_split(session):
+    assert session.run("IFS=0123456789").ok and session.run("true").ok
+    assert session.run("(exit 22)").error["evalue"] == "status 22"
+    assert session.run('echo "$?"; unset IFS').text() == "22\n"
+
+
+def test_a_trace_shows_the_cells_own_commands(session):
+    session.run("exec 9>&2 2>trace; set -x")
+    session.request("complete_request", {"code": "ech", "cursor_pos": 3})
+    assert session.run("echo one; (exit 3)").error["evalue"] == "status 3"
+    text = session.run('echo "$?"; set +x; exec 2>&9 9>&-; cat trace; rm trace').text()
+    assert text.startswith("3\n") and "+ echo one\n" in text
+    assert "__cellblock" not in text and "builtin" not in text
+
+
 def test_a_command_reads_nothing_of_ours(session):
     assert session.run("cat; echo end").text() == "end\n"
     assert session.run("wc -c <&0; head -c 10").text() == "0\n"
