@@ -83,6 +83,7 @@ struct cb_twins {
 	unsigned again;	   /* how often one was wanted though nothing had run */
 	unsigned failures; /* in a row */
 	int64_t again_ns;  /* threads did not stop: not before then; 0 = at any time */
+	bool unmade;	   /* the newest one could not be made, and nothing has run since */
 	int lack;	   /* why none could be begun, the last time: -errno; 0: not for want of channels */
 	bool lack_told;	   /* that none could be made */
 	char given_up[224]; /* why none is tried any more, if it is for failures */

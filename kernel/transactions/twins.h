@@ -151,9 +151,10 @@ void cb_twins_confirm(struct cb_transactions *tx);
 /* Another one, when it is quiet: the youngest is gone, or could not be made, though nothing has run since. */
 void cb_twins_want_again(struct cb_transactions *tx);
 void cb_twins_on_idle(void *context);
-/* One without a name is tried: until one is ready, nothing is noticed. If it fails, so would the next one. */
+/* One without a name is tried: for now nothing is noticed. */
 void cb_twins_try(struct cb_transactions *tx);
-/* It is ready. From a while after that on it is noticed whether Python works between cells. */
+/* It is ready: from a while after that on it is noticed whether Python works between cells. Or it could not be made:
+ * from then on the next cell has it tried again. Not at once, for what kept it from being made is there yet. */
 void cb_twins_rest(struct cb_transactions *tx);
 void cb_twins_on_rest(void *context);
 

@@ -72,10 +72,17 @@ static void tell_lack(struct cb_transactions *tx, const char *why)
 	w->lack_told = true;
 }
 
-/* What was to be a copy for another end says nothing of whether the state can be kept. */
-static void count_failure(struct cb_twins *w)
+/* What was to be a copy for another end says nothing of whether the state can be kept. That of a woken state is
+ * cb_twins_confirm's to want again. */
+static void count_failure(struct cb_transactions *tx)
 {
+	struct cb_twins *w = &tx->twins;
+
 	w->failures += w->coming_use == CB_TWIN_KEPT;
+	if (w->coming_use != CB_TWIN_KEPT || w->coming_name[0] != '\0' || w->confirming)
+		return;
+	w->unmade = true;
+	cb_twins_rest(tx);
 }
 
 void cb_twins_not_made(struct cb_transactions *tx, const char *why)
@@ -88,7 +95,7 @@ void cb_twins_not_made(struct cb_transactions *tx, const char *why)
 		cb_twins_drop(tx, w->coming);
 	cb_loop_arm(tx->loop, w->deadline_timer, 0);
 	cb_log(CB_LOG_INFO, "no twin was made: %s", why);
-	count_failure(w);
+	count_failure(tx);
 	not_asked_again(tx, why);
 	told(tx, NULL, why);
 }
@@ -485,7 +492,7 @@ void cb_twins_lost_at_birth(struct cb_transactions *tx, const char *why)
 	}
 	cb_log(CB_LOG_INFO, "no twin was made: %s", why);
 	cb_twins_drop(tx, tx->twins.coming);
-	count_failure(&tx->twins);
+	count_failure(tx);
 }
 
 /* The twin's only word before it is woken; its pid is the kernel's word. Descriptors find no room and are closed. */

@@ -496,6 +496,7 @@ void cb_twins_resumed(struct cb_transactions *tx)
 
 	w->before_copy = w->last_number;
 	w->again = 0;
+	w->unmade = false;
 	w->woken = *t;
 	w->woken.ends = CB_GUEST_ENDS_NONE;
 	w->woken.comms = (struct cb_comms){ 0 };

@@ -35,6 +35,7 @@ void cb_twins_touched(struct cb_transactions *tx, struct cb_span code, int64_t n
 {
 	tx->twins.confirmed_ns = 0;
 	tx->twins.again = 0;
+	tx->twins.unmade = false;
 	if (!tx->twins.possible && cb_twins_next(&tx->twins) == NULL && !cb_branches_any(tx))
 		return; /* there is nothing that could take over */
 	cb_undo_log_add(&tx->twins.past, code, number);
@@ -241,8 +242,12 @@ static int64_t worked(const struct cb_transactions *tx)
 
 void cb_twins_try(struct cb_transactions *tx)
 {
-	tx->twins.rested = false;
-	cb_loop_arm(tx->loop, tx->twins.rest_timer, 0);
+	struct cb_twins *w = &tx->twins;
+
+	if (w->unmade && w->failures > 0) /* of the same state: it counts once */
+		w->failures--;
+	w->unmade = w->rested = false;
+	cb_loop_arm(tx->loop, w->rest_timer, 0);
 }
 
 void cb_twins_rest(struct cb_transactions *tx)
@@ -259,13 +264,14 @@ void cb_twins_on_rest(void *context)
 }
 
 /* Threads and tasks have gone on behind the newest one, or what writes files that go back: programs that a cell has
- * begun, or clients. Who waits uses no processor at all, so any use counts; but no cell is held up for a question's. */
+ * begun, or clients. Who waits uses no processor at all, so any use counts; but no cell is held up for a question's. Or
+ * there is no such one, and by now there may be room for it. */
 static void look_for_work(struct cb_transactions *tx)
 {
 	struct cb_twins *w = &tx->twins;
 
 	if (w->possible && !w->stale && w->rested && !is_asked(tx))
-		w->stale = worked(tx) != w->worked_ns ||
+		w->stale = w->unmade || worked(tx) != w->worked_ns ||
 			   (cb_file_snapshots_on(tx) && cb_jobs_write(tx->workspace, true));
 }
 

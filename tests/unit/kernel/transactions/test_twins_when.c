@@ -1,4 +1,4 @@
-/* When a twin is made, of a guest that works between cells. */
+/* When a twin is made, of a guest that works between cells or could not be copied. */
 #include "rig_twins.h"
 
 /* A cell begins at once, for the newest twin has all that there is; and the one that is made behind it. */
@@ -75,6 +75,63 @@ static void test_work_where_a_twin_is_dear(void **state)
 	rig_twin_close(&first);
 }
 
+static bool is_answered(struct rig *r)
+{
+	return !r->k.transactions.twins.asked;
+}
+
+static bool none_coming(struct rig *r)
+{
+	return !cb_twins_busy(&r->k.transactions);
+}
+
+enum failure { REFUSED, NOT_BORN, ENDED, FAILURES };
+
+static void fails(struct rig *r, struct rig_twin *t, enum failure how)
+{
+	if (how == ENDED) {
+		rig_twin_close(t);
+		rig_init_expect(r, CB_INIT_DROP, (int)t->number);
+	}
+	rig_twin_answered(r, t,
+			  how == REFUSED ? "{\"status\":\"error\",\"ename\":\"OSError\",\"evalue\":\"no room\"}"
+					 : RIG_MADE);
+	rig_until(r, is_answered);
+	if (how == NOT_BORN)
+		rig_twin_overdue(r);
+	if (how != ENDED)
+		rig_init_expect(r, CB_INIT_DROP, (int)t->number);
+	rig_until(r, none_coming);
+}
+
+/* A while later there may be room for it: the next cell has it tried again. It is the same state's, and counts once. */
+static void test_one_that_failed_a_while_ago(void **state)
+{
+	for (enum failure how = REFUSED; how < FAILURES; how++) {
+		struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+		const struct cb_twins *w = &r->k.transactions.twins;
+		struct rig_twin t[4] = { rig_twin(r) };
+		uint64_t request;
+		const char *id = rig_begin(r, "a", &request);
+
+		rig_end(r, id, request);
+		t[1] = rig_twin_asked(r);
+		fails(r, &t[1], how);
+		rig_twin_rested(r);
+		id = rig_execute(r, "b");
+		t[2] = rig_twin_asked(r);
+		fails(r, &t[2], how);
+		assert_int_equal(w->failures, 1);
+		rig_end(r, id, rig_begun(r, id));
+		t[3] = rig_twin(r);
+		assert_int_equal(w->failures, 0);
+		rig_init_silent(r);
+		close_all(t, 4);
+		rig_teardown(state);
+	}
+	*state = NULL;
+}
+
 /* One that fails is tried again by the next cell's, not at once: what kept it from being made is there still. */
 static void test_one_that_fails(void **state)
 {
@@ -125,6 +182,7 @@ int main(void)
 		T(test_work_where_a_twin_is_dear),
 		T(test_one_that_fails),
 		T(test_cells_wait_for_it),
+		T(test_one_that_failed_a_while_ago),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
