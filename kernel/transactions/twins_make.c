@@ -331,12 +331,37 @@ bool cb_twins_branch(struct cb_transactions *tx, struct cb_twin *from)
 	return from != NULL ? cb_twins_breed(tx, from, CB_TWIN_BRANCH) : make(tx, NULL, CB_TWIN_BRANCH) != NULL;
 }
 
+static bool is_by_age(const struct cb_twin *t)
+{
+	return cb_twin_is_ready(t) && t->use == CB_TWIN_KEPT && t->name[0] == '\0';
+}
+
+/* No cell with a number has ended between the two. What has files does not make way for what has none. */
+static bool makes_way(const struct cb_twin *t, const struct cb_twin *as)
+{
+	return is_by_age(t) && is_by_age(as) && t->number < as->number && t->live.cells == as->live.cells &&
+	       t->live.undone == as->live.undone && (t->files == CB_FILES_STAY || as->files != CB_FILES_STAY);
+}
+
+/* Who goes when there are too many: the oldest. But nobody can ask to go back to between two cells with a number: of
+ * the states there (silent cells have run, or messages of widgets have come) all but the youngest go first. */
+static struct cb_twin *next_to_go(struct cb_twins *w)
+{
+	struct cb_twin *best = NULL;
+
+	for (struct cb_twin *t = w->twin; t < w->twin + CB_TWINS_MAX; t++)
+		for (const struct cb_twin *as = w->twin; is_by_age(t) && as < w->twin + CB_TWINS_MAX; as++)
+			if (makes_way(t, as) && (best == NULL || t->number < best->number))
+				best = t;
+	return best != NULL ? best : cb_twins_pick(w, true);
+}
+
 void cb_twins_keep_so_many(struct cb_transactions *tx)
 {
 	struct cb_twins *w = &tx->twins;
 	struct cb_twin *t;
 
-	while (cb_twins_count(w) > 1 + tx->policy->transactions_keep && (t = cb_twins_pick(w, true)) != NULL)
+	while (cb_twins_count(w) > 1 + tx->policy->transactions_keep && (t = next_to_go(w)) != NULL)
 		cb_twins_drop(tx, t);
 }
 
@@ -344,12 +369,10 @@ void cb_twins_keep_so_many(struct cb_transactions *tx)
  * many as before. What has files does not make way for what has none. */
 static void drop_same(struct cb_transactions *tx, const struct cb_twin *as)
 {
-	struct cb_twin *first = tx->twins.twin;
+	struct cb_twins *w = &tx->twins;
 
-	for (struct cb_twin *t = first; t < first + CB_TWINS_MAX; t++)
-		if (cb_twin_is_ready(t) && t->use == CB_TWIN_KEPT && t->name[0] == '\0' && t->number < as->number &&
-		    t->cell == as->cell && t->live.undone == as->live.undone &&
-		    (t->files == CB_FILES_STAY || as->files != CB_FILES_STAY))
+	for (struct cb_twin *t = w->twin; t < w->twin + CB_TWINS_MAX; t++)
+		if (makes_way(t, as) && t->cell == as->cell)
 			cb_twins_drop(tx, t);
 }
 

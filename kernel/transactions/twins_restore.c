@@ -556,7 +556,6 @@ static void drop_undone(struct cb_transactions *tx)
 
 	while ((t = cb_twins_undone(&tx->twins, true)) != NULL)
 		cb_twins_drop(tx, t);
-	cb_twins_keep_so_many(tx);
 }
 
 void cb_twins_confirm(struct cb_transactions *tx)
@@ -582,6 +581,7 @@ void cb_twins_confirm(struct cb_transactions *tx)
 			each->live = w->past.live;
 			each->cell = w->past.last;
 		}
+	cb_twins_keep_so_many(tx);
 	word_it(tx, t);
 	w->passed_over = 0;
 	if (w->possible && !is_copied(w))

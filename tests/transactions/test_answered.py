@@ -5,6 +5,7 @@ import re
 import pytest
 
 import kernels
+from widgets import counting_comm
 
 pytestmark = [pytest.mark.cellblock_only("no other kernel does this"), pytest.mark.once]
 
@@ -37,15 +38,6 @@ def undone(c, died, alone):
     dear = {int(n) for n in DEAR.findall(c.kernel.said())}
     assert numbers == [own] or (numbers[-1] == own and dear >= set(numbers[:-1])), (died.content, dear)
     return numbers
-
-
-def counting_comm(c):
-    """The id of a comm whose messages are counted in n."""
-    assert c.run(
-        "from ipykernel.comm import Comm\nn = 0\ncomm = Comm(target_name='t')\n"
-        "def on(message):\n    global n; n += 1\ncomm.on_msg(on)"
-    ).ok
-    return c.run("comm.comm_id").result.strip("'")
 
 
 def send_all(c, codes):

@@ -6,6 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 import rawclient
+from widgets import counting_comm
 
 pytestmark = [pytest.mark.cellblock_only("no other kernel does this"), pytest.mark.once]
 ALWAYS = ["--set", "transactions.mode=always", "--set", "transactions.names=2"]
@@ -150,6 +151,22 @@ def test_undo(start):
     assert far.about["state"] == "kept" and c.run("x").result == "4"
     far = ask(c, "rollback", cells=5)
     assert far["ename"] == "CheckpointError" and "is not kept (transactions.keep is 3)" in far["evalue"], far
+
+
+@pytest.mark.parametrize("what", ["unnumbered", "messages"])
+def test_undo_behind_what_has_no_number(start, what):
+    """Silent cells, or messages of widgets: with the one older state that is kept where nothing else is set."""
+    c = start(args=ALWAYS).client
+    comm = counting_comm(c)
+    assert c.run("x = 1").ok and c.run("x = 2").ok
+    for _ in range(2):
+        if what == "messages":
+            c.until_idle(c.send("comm_msg", {"comm_id": comm, "data": {}}))
+        else:
+            assert c.run("y = 0", silent=True).ok
+    back = c.run("%undo")
+    assert back.ok and (back.about["undone"], back.about["undone_" + what]) == ([4, 5], 2), back
+    assert c.run("x").result == "1"
 
 
 def test_undo_after_going_to_a_later_state(start):

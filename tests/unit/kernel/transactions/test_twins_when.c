@@ -1,4 +1,4 @@
-/* When a twin is made, of a guest that works between cells or could not be copied. */
+/* When a twin is made, of a guest that works between cells or could not be copied; and which ones go for it. */
 #include "rig_twins.h"
 
 /* A cell begins at once, for the newest twin has all that there is; and the one that is made behind it. */
@@ -132,6 +132,36 @@ static void test_one_that_failed_a_while_ago(void **state)
 	*state = NULL;
 }
 
+static struct rig_twin silent_cell(struct rig *r)
+{
+	const char *id = rig_send(r, RIG_SHELL, "execute_request", "{\"code\":\"a\",\"silent\":true}", NULL);
+
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	rig_end(r, id, rig_guest_expect(r, CB_WIRE_EXECUTE));
+	return rig_twin(r);
+}
+
+/* Nobody can ask to go back to between two cells with a number: of the states there the older ones go first, and the
+ * one from before the last such cell is kept. There are no fewer states for that. */
+static void test_states_between_numbers(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t[6] = { rig_twin(r) };
+
+	t[1] = silent_cell(r);
+	rig_init_silent(r);
+	t[2] = silent_cell(r);
+	rig_init_expect(r, CB_INIT_DROP, (int)t[0].number);
+	t[3] = cell_at_once(r);
+	rig_init_expect(r, CB_INIT_DROP, (int)t[1].number);
+	t[4] = silent_cell(r);
+	rig_init_expect(r, CB_INIT_DROP, (int)t[3].number);
+	t[5] = silent_cell(r);
+	rig_init_expect(r, CB_INIT_DROP, (int)t[4].number);
+	rig_init_silent(r);
+	close_all(t, 6);
+}
+
 /* One that fails is tried again by the next cell's, not at once: what kept it from being made is there still. */
 static void test_one_that_fails(void **state)
 {
@@ -183,6 +213,7 @@ int main(void)
 		T(test_one_that_fails),
 		T(test_cells_wait_for_it),
 		T(test_one_that_failed_a_while_ago),
+		T(test_states_between_numbers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
