@@ -173,6 +173,7 @@ static void give_up_woken(struct cb_transactions *tx)
 static void fall_back(struct cb_transactions *tx, const char *why)
 {
 	struct cb_twins *w = &tx->twins;
+	bool has_place = w->confirming || (w->waking != NULL && w->waking->ends.wire < 0); /* the guest's */
 	struct cb_twin *t;
 
 	passed_over(w, why);
@@ -183,7 +184,7 @@ static void fall_back(struct cb_transactions *tx, const char *why)
 			 "the state that was asked for did not work when it was woken (%s)", w->passed_why);
 	if (w->waking != NULL)
 		cb_twins_forget(tx, w->waking);
-	if (w->confirming || tx->guest->python.rules.phase == CB_PHASE_WAKING) { /* it has the guest's place already */
+	if (has_place) {
 		if (w->confirming)
 			give_up_woken(tx);
 		cb_loop_remove(tx->loop, &tx->guest->link_slot); /* not heard any more */
@@ -274,6 +275,13 @@ static int resume(struct cb_transactions *tx, const struct cb_twin *t)
 	return r < 0 ? r : cb_pid1_tell(&tx->guest->pid1, CB_INIT_GO_ON, 0, 0);
 }
 
+/* It may have been killed while memory or files were awaited: nobody tells of that before it is to go on. */
+static void wake(struct cb_transactions *tx, const struct cb_twin *t)
+{
+	if (resume(tx, t) < 0)
+		cb_twins_failed(tx, "it had ended");
+}
+
 /* Page tables of one that was killed for memory count for some ms after its end, until the kernel has freed them: who
  * goes on at once would be killed for them. */
 static bool memory_is_to_come(const struct cb_transactions *tx)
@@ -301,13 +309,14 @@ void cb_twins_restored(struct cb_transactions *tx)
 	(void)cb_broker_score(&tx->guest->broker, CB_BROKER_OOM_FIRST, tx->guest->jail, t->pid);
 	r = cb_guest_become(tx->guest, &t->ends, t->pid);
 	cb_comms_reset(tx->jupyter, &tx->guest->comms, &t->comms);
-	if (r == 0 && t->files == CB_FILES_KEPT) {
+	if (r < 0) {
+		cb_guest_kill(tx->guest, "the twin can't be spoken to");
+	} else if (t->files == CB_FILES_KEPT) {
 		cb_loop_arm(tx->loop, w->deadline_timer, 0); /* that has a clock of its own */
 		cb_file_snapshots_ask(tx, CB_BROKER_RESTORE, t->snapshot);
-	} else if (r == 0)
-		r = resume(tx, t);
-	if (r < 0)
-		cb_guest_kill(tx->guest, "the twin can't be spoken to");
+	} else {
+		wake(tx, t);
+	}
 }
 
 void cb_twins_files(struct cb_transactions *tx, enum cb_broker_op op, uint32_t number, bool done, const char *problem)
@@ -328,8 +337,7 @@ void cb_twins_files(struct cb_transactions *tx, enum cb_broker_op op, uint32_t n
 	}
 	t->files_lost = !done;
 	cb_loop_arm(tx->loop, w->deadline_timer, cb_now_ns() + RESTORE_DEADLINE);
-	if (resume(tx, t) < 0)
-		cb_guest_kill(tx->guest, "the twin can't be spoken to");
+	wake(tx, t);
 }
 
 static void add_left_out(char *text, size_t size, int64_t n, const char *one, const char *many)

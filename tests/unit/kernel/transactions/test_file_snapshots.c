@@ -164,6 +164,39 @@ static void test_not_brought_back(void **state)
 	rig_twin_close(&copy);
 }
 
+/* It is killed while they come back: the state before it takes over. */
+static void test_killed_meanwhile(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin old = rig_twin(r), young, copy;
+	uint64_t request;
+	const char *id = rig_begin(r, "a", &request);
+
+	rig_end(r, id, request);
+	young = rig_twin(r);
+	struct cb_twin *kept_one = cb_twins_find(&r->k.transactions.twins, young.number);
+
+	kept_one->files = CB_FILES_KEPT;
+	kept_one->snapshot = young.number;
+	id = rig_begin(r, "bad", &request);
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	rig_init_expect(r, CB_INIT_RESTORE, (int)young.number);
+	rig_init_tell(r, CB_INIT_RESTORED, (int)young.number);
+	do
+		rig_until(r, got_request);
+	while (asked.op != CB_BROKER_RESTORE);
+	rig_twin_close(&young);
+	answer("{\"status\":\"ok\",\"left\":0,\"reason\":\"\"}");
+	struct rig_request resume = rig_twin_wakes(r, &old);
+
+	rig_twin_resumed(r, &resume);
+	copy = rig_twin(r);
+	rig_expect_error(r, RIG_IOPUB, "error", id, "KernelDiedError",
+			 "a later state did not work when it was woken (it had ended)");
+	rig_ended(r, id, "KernelDiedError");
+	rig_twin_close(&copy);
+}
+
 static void test_turns_with_a_client(void **state)
 {
 	struct rig *r = *state = overlay_up();
@@ -320,6 +353,7 @@ int main(void)
 		T(test_one_at_a_time),
 		T(test_answers),
 		T(test_not_brought_back),
+		T(test_killed_meanwhile),
 		T(test_shared_by_a_copy),
 		T(test_turns_with_a_client),
 		T(test_what_takes_too_long_is_told_to_end),

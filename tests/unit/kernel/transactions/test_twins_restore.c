@@ -243,6 +243,32 @@ static void test_restored_too_late(void **state)
 	rig_twin_close(&t);
 }
 
+/* It is killed while others are ended: the state before it takes over. */
+static void test_killed_before_it_is_woken(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin old = rig_twin(r), young, copy;
+	uint64_t request;
+
+	cell(r, "a");
+	young = rig_twin(r);
+	const char *id = rig_begin(r, "bad", &request);
+
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	rig_init_expect(r, CB_INIT_RESTORE, (int)young.number);
+	rig_twin_close(&young);
+	rig_init_tell(r, CB_INIT_RESTORED, (int)young.number);
+	struct rig_request resume = rig_twin_wakes(r, &old);
+
+	rig_twin_resumed(r, &resume);
+	copy = rig_twin(r);
+	rig_expect_error(r, RIG_IOPUB, "error", id, "KernelDiedError",
+			 "signal 11 (Segmentation fault); all variables are as they were before cell [1]; cells [1] to "
+			 "[2] are undone; a later state did not work when it was woken (it had ended)");
+	rig_ended(r, id, "KernelDiedError");
+	rig_twin_close(&copy);
+}
+
 /* Of two states the younger serves, and is not believed yet. */
 static void is_looked_at(struct rig *r, struct rig_twin *ret_old, struct rig_twin *ret_copy)
 {
@@ -406,6 +432,7 @@ int main(void)
 		T(test_comms_that_wait),
 		T(test_a_comm_that_is_not_sent),
 		T(test_restored_too_late),
+		T(test_killed_before_it_is_woken),
 		T(test_a_loss_is_not_made_good),
 		T(test_calls_of_two_losses),
 		T(test_none_is_woken_for_a_shutdown),
