@@ -295,6 +295,7 @@ static void begin_what_can(void *context)
 
 	if (k->guest.shutting_down) /* what waits is answered at the end */
 		return;
+	cb_twins_asked(&k->transactions);
 	cb_jobs_schedule(&k->workspace);
 	cb_execution_schedule(&k->shells);
 	cb_lanes_schedule(&k->shells);

@@ -664,7 +664,7 @@ static bool ask_to_end(struct cb_guest *g, bool restart)
 
 void cb_guest_retire(struct cb_guest *g)
 {
-	if (g->state != CB_GUEST_STARTING && g->state != CB_GUEST_UP)
+	if (g->state != CB_GUEST_STARTING && g->state != CB_GUEST_UP && g->state != CB_GUEST_RESTORING)
 		return;
 	cb_log(CB_LOG_INFO, "jail %u is not used (timeout.idle): it ends", g->jail);
 	g->retired = true;

@@ -115,6 +115,8 @@ struct cb_twins {
 	int64_t stopped_ns;	  /* when a take-over was ordered */
 	bool settling;		  /* it is not woken yet: the dead one's memory is to come back first */
 	unsigned settled;	  /* how often that was looked at */
+	unsigned idle_deaths;	  /* since a cell or message has begun: of states that were back */
+	bool unasked;		  /* so the next one is not woken before something is asked of it */
 	bool fallen;		  /* in this take-over one was woken and failed */
 	bool confirming;	  /* one serves, but nobody is told before it has been copied in its turn */
 	unsigned looks;		  /* at the one that serves: how many more, while its threads have had no turn */

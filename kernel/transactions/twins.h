@@ -140,6 +140,8 @@ void cb_twins_lost_at_birth(struct cb_transactions *tx, const char *why);
 void cb_twins_restored(struct cb_transactions *tx);
 /* The one that takes over has not said RESUMED by its deadline. */
 void cb_twins_waking_late(struct cb_transactions *tx);
+/* Perhaps something waits now for one that is woken for a request only. */
+void cb_twins_asked(struct cb_transactions *tx);
 /* Of the one that took over a copy was made, or none could be. */
 void cb_twins_copied(struct cb_transactions *tx, const struct cb_twin *copy);
 /* It has lived on for a while: that is enough, unless a thread of it waits for a processor still. */

@@ -33,11 +33,12 @@
 #define SETTLE_LOOKS 200
 #define RESUME_ROOM (1 << 16)	      /* bytes of the wire's queue that a RESUME leaves free */
 #define MOMENTS (10000 * MS)	      /* who dies in these, with nothing to do, is not what was kept */
+#define IDLE_DEATHS 3		      /* with nothing to do: from then on it is woken for a request only */
 
 static void begin(struct cb_transactions *tx, struct cb_twin *t)
 {
 	tx->twins.waking = t;
-	tx->twins.settling = false;
+	tx->twins.settling = tx->twins.unasked = false;
 	tx->twins.settled = 0;
 	tx->twins.stopped_ns = cb_now_ns();
 	cb_log(CB_LOG_INFO, "twin %u takes over", t->number);
@@ -69,14 +70,31 @@ static void passed_over(struct cb_twins *w, const char *why)
 	snprintf(w->passed_why, sizeof(w->passed_why), "%s", why);
 }
 
-/* Who was given work since may have died of that. A command may run, and end, beside all shells. */
-static bool died_of_itself(const struct cb_transactions *tx)
+/* Who was given work since it was said to be back may have died of that. A command may run, and end, beside all shells.
+ */
+static bool died_with_nothing_to_do(const struct cb_transactions *tx)
 {
 	const struct cb_twins *w = &tx->twins;
 	const struct cb_jobs *jobs = &tx->workspace->jobs;
 
-	return w->confirmed_ns != 0 && cb_now_ns() - w->confirmed_ns <= MOMENTS && jobs->head == NULL &&
-	       jobs->command_ended_ns < w->confirmed_ns && !cb_debug_busy(tx->shells);
+	return w->confirmed_ns != 0 && jobs->head == NULL && jobs->command_ended_ns < w->confirmed_ns &&
+	       !cb_debug_busy(tx->shells);
+}
+
+static bool died_of_itself(const struct cb_transactions *tx)
+{
+	return died_with_nothing_to_do(tx) && cb_now_ns() - tx->twins.confirmed_ns <= MOMENTS;
+}
+
+/* The next one may do the same, for ever. */
+static void count_idle_death(struct cb_transactions *tx)
+{
+	if (!died_with_nothing_to_do(tx) || ++tx->twins.idle_deaths != IDLE_DEATHS)
+		return;
+	cb_execution_note(&tx->shells->execution,
+			  "Python has ended %d times while nothing was asked of it. If it goes on so, its state is "
+			  "woken only for a request",
+			  IDLE_DEATHS);
 }
 
 /* The woken one died with nothing to do, and of those that are kept the youngest are copies of it: the older one takes
@@ -139,6 +157,7 @@ bool cb_twins_take_over(struct cb_transactions *tx)
 		return true;
 	}
 	w->passed_over = 0;
+	count_idle_death(tx);
 	done = replace(tx, pass_over_copies(tx, cb_twins_next(w)), false);
 	w->confirmed_ns = 0;
 	if (done)
@@ -275,11 +294,28 @@ static int resume(struct cb_transactions *tx, const struct cb_twin *t)
 	return r < 0 ? r : cb_pid1_tell(&tx->guest->pid1, CB_INIT_GO_ON, 0, 0);
 }
 
-/* It may have been killed while memory or files were awaited: nobody tells of that before it is to go on. */
+/* Until it is woken all of the jail stands still, branches too: beside them it goes on at once. */
+static bool waits_for_a_request(const struct cb_transactions *tx)
+{
+	return tx->twins.idle_deaths >= IDLE_DEATHS && tx->shells->execution.shell.current == NULL &&
+	       !tx->guest->events->wanted(tx->guest->kernel) && !cb_branches_any(tx);
+}
+
+/* It may have been killed while a request, memory or files were awaited: nobody tells of that before it is to go on. */
 static void wake(struct cb_transactions *tx, const struct cb_twin *t)
 {
-	if (resume(tx, t) < 0)
+	struct cb_twins *w = &tx->twins;
+
+	w->unasked = waits_for_a_request(tx);
+	cb_loop_arm(tx->loop, w->deadline_timer, w->unasked ? 0 : cb_now_ns() + RESTORE_DEADLINE);
+	if (!w->unasked && resume(tx, t) < 0)
 		cb_twins_failed(tx, "it had ended");
+}
+
+void cb_twins_asked(struct cb_transactions *tx)
+{
+	if (tx->guest->state == CB_GUEST_RESTORING && tx->twins.waking != NULL && tx->twins.unasked)
+		wake(tx, tx->twins.waking);
 }
 
 /* Page tables of one that was killed for memory count for some ms after its end, until the kernel has freed them: who
@@ -336,7 +372,6 @@ void cb_twins_files(struct cb_transactions *tx, enum cb_broker_op op, uint32_t n
 		return;
 	}
 	t->files_lost = !done;
-	cb_loop_arm(tx->loop, w->deadline_timer, cb_now_ns() + RESTORE_DEADLINE);
 	wake(tx, t);
 }
 

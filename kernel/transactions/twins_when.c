@@ -36,6 +36,7 @@ void cb_twins_touched(struct cb_transactions *tx, struct cb_span code, int64_t n
 	tx->twins.confirmed_ns = 0;
 	tx->twins.again = 0;
 	tx->twins.unmade = false;
+	tx->twins.idle_deaths = 0;
 	if (!tx->twins.possible && cb_twins_next(&tx->twins) == NULL && !cb_branches_any(tx))
 		return; /* there is nothing that could take over */
 	cb_undo_log_add(&tx->twins.past, code, number);
@@ -312,7 +313,7 @@ void cb_twins_guest_up(struct cb_transactions *tx)
 	struct cb_twins *w = &tx->twins;
 
 	w->copy_kills = tx->checkpoints.rolling = false; /* they were the jail's before it */
-	w->passed_over = w->again = 0;
+	w->passed_over = w->again = w->idle_deaths = 0;
 	cb_twins_room(tx);
 	if (w->possible)
 		(void)cb_twins_make(tx, NULL);

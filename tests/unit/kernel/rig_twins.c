@@ -170,6 +170,11 @@ struct rig_request rig_twin_wakes(struct rig *r, struct rig_twin *t)
 struct rig_request rig_twin_restored(struct rig *r, struct rig_twin *t)
 {
 	rig_init_tell(r, CB_INIT_RESTORED, (int)t->number);
+	return rig_twin_goes_on(r, t);
+}
+
+struct rig_request rig_twin_goes_on(struct rig *r, struct rig_twin *t)
+{
 	rig_twin_woken(r, t, CB_TWIN_CONTROL_WAKE);
 	rig_become(r, t->fd);
 	struct rig_request q = rig_guest_recv(r);

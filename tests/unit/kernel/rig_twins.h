@@ -31,6 +31,7 @@ void rig_twin_woken(struct rig *r, const struct rig_twin *t, enum cb_twin_contro
 /* Pid 1 was told to restore it, has done so, and it has the guest's place: gives what RESUME says. */
 struct rig_request rig_twin_wakes(struct rig *r, struct rig_twin *t);
 struct rig_request rig_twin_restored(struct rig *r, struct rig_twin *t); /* it was told already */
+struct rig_request rig_twin_goes_on(struct rig *r, struct rig_twin *t);	  /* and has said so */
 void rig_twin_resumed(struct rig *r, struct rig_request *resume);
 /* A state, a cell, another state, and a cell that ends Python: the younger state takes over, and is copied. The cell's
  * msg_id. */

@@ -269,6 +269,66 @@ static void test_killed_before_it_is_woken(void **state)
 	rig_twin_close(&copy);
 }
 
+/* Its state has come back, and died with nothing to do, three times: so it is not woken for nothing once more. */
+static struct rig_twin left_to_a_request(struct rig *r)
+{
+	struct cb_twin_control_msg m;
+	struct rig_twin t = rig_twin(r);
+
+	for (int i = 0; i < 3; i++) {
+		rig_init_tell(r, CB_INIT_EXITED, SIGABRT);
+		struct rig_request resume = rig_twin_wakes(r, &t);
+
+		rig_twin_resumed(r, &resume);
+		t = rig_twin(r);
+		rig_until(r, none_coming);
+	}
+	assert_string_equal(r->k.shells.execution.note, "");
+	rig_init_tell(r, CB_INIT_EXITED, SIGABRT);
+	rig_init_expect(r, CB_INIT_RESTORE, (int)t.number);
+	rig_init_tell(r, CB_INIT_RESTORED, (int)t.number);
+	rig_barrier(r);
+	assert_true(recv(t.fd[CB_BIRTH_TWIN_CONTROL], &m, sizeof(m), MSG_DONTWAIT) < 0);
+	assert_non_null(strstr(r->k.shells.execution.note, "Python has ended 3 times while nothing was asked of it"));
+	return t;
+}
+
+static void test_dies_of_itself_again_and_again(void **state)
+{
+	static const char *const asks[][2] = { { "execute_request", "{\"code\":\"a\"}" },
+					       { "complete_request", "{\"code\":\"a\",\"cursor_pos\":1}" },
+					       { "cellblock_run_request", "{\"argv\":[\"a\"]}" } };
+
+	for (size_t i = 0; i < sizeof(asks) / sizeof(asks[0]); i++) {
+		struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+		struct rig_twin t = left_to_a_request(r);
+
+		(void)rig_send(r, RIG_SHELL, asks[i][0], asks[i][1], NULL);
+		struct rig_request resume = rig_twin_goes_on(r, &t);
+
+		rig_twin_resumed(r, &resume);
+		t = rig_twin(r);
+		if (i == 0)
+			(void)rig_guest_expect(r, CB_WIRE_EXECUTE);
+		rig_twin_close(&t);
+		rig_teardown(state);
+	}
+	*state = NULL;
+}
+
+/* Nobody has any: the jail is not kept for it. */
+static void test_dies_of_itself_and_is_not_used(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t = left_to_a_request(r);
+
+	cb_guest_retire(&r->k.guest);
+	rig_await_kill(r);
+	rig_die(r, -1);
+	assert_non_null(strstr(r->k.shells.execution.lost, "timeout.idle"));
+	rig_twin_close(&t);
+}
+
 /* Of two states the younger serves, and is not believed yet. */
 static void is_looked_at(struct rig *r, struct rig_twin *ret_old, struct rig_twin *ret_copy)
 {
@@ -433,6 +493,8 @@ int main(void)
 		T(test_a_comm_that_is_not_sent),
 		T(test_restored_too_late),
 		T(test_killed_before_it_is_woken),
+		T(test_dies_of_itself_again_and_again),
+		T(test_dies_of_itself_and_is_not_used),
 		T(test_a_loss_is_not_made_good),
 		T(test_calls_of_two_losses),
 		T(test_none_is_woken_for_a_shutdown),
