@@ -48,9 +48,11 @@ class Transactions:
     def run(self, name, line):
         return getattr(self, name)(line.strip())
 
-    def _allowed(self, what):
-        if get_ident() != self._guest.wire.main or self._guest.wire.forked:
-            raise self.error("%%%s works in the main thread of a cell only" % what)
+    def _allowed(self, what, between_cells=False):
+        """What is asked for goes with a cell's reply: in a widget's callback or a task there is none between cells."""
+        in_cell = between_cells or self._guest.aio.executing
+        if get_ident() != self._guest.wire.main or self._guest.wire.forked or not in_cell:
+            raise self.error("%%%s works in the main thread of a cell only, while that runs" % what)
         if self._known is None:
             raise self.error("%%%s: %s" % (what, self._no_copies or "this kernel keeps no checkpoints"))
 
@@ -89,7 +91,7 @@ class Transactions:
         raise Rollback
 
     def checkpoints(self, _line):
-        self._allowed("checkpoints")
+        self._allowed("checkpoints", between_cells=True)
         for each in self._known:
             size = refusals.size(each["memory_bytes"]) if each.get("memory_bytes") else ""
             print("%-20s after [%s]  %s  %s" % (each["name"], each["execution_count"], each.get("created", ""), size))

@@ -169,6 +169,32 @@ def test_undo_behind_what_has_no_number(start, what):
     assert c.run("x").result == "1"
 
 
+CALLBACK = """
+from ipykernel.comm import Comm
+said = []
+def on(message):
+    for magic, line in ("checkpoint", "a"), ("rollback", ""), ("undo", ""):
+        try:
+            get_ipython().run_line_magic(magic, line)
+        except BaseException as e:
+            said.append(f"{type(e).__name__}: {e}")
+comm = Comm(target_name='t')
+comm.on_msg(on)
+"""
+
+
+def test_a_callback_between_cells_is_no_cell(start):
+    """What is asked for goes with a cell's reply, and there is none."""
+    c = start(args=ALWAYS).client
+    assert c.run(CALLBACK).ok
+    comm = c.run("comm.comm_id").result.strip("'")
+    c.until_idle(c.send("comm_msg", {"comm_id": comm, "data": {}}))
+    said = c.run("print(*said, sep='\\n')").text().splitlines()
+    words = "works in the main thread of a cell only, while that runs"
+    assert said == [f"UsageError: %{magic} {words}" for magic in ("checkpoint", "rollback", "undo")]
+    assert ask(c, "list_checkpoints", "shell")["checkpoints"] == []
+
+
 def test_undo_after_going_to_a_later_state(start):
     """What was undone once is not undone any more in a state that has it."""
     c = start(args=["--set", "transactions.mode=always", "--set", "transactions.keep=20"]).client
