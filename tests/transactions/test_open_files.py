@@ -49,6 +49,24 @@ def test_two_numbers_of_one_file(c, locked):
     assert c.run(write).result == "(b'aaaabb', b'aaa', 0)"
 
 
+TAKES = "import fcntl, signal\nf = open('lock', 'w'); fcntl.lockf(f, fcntl.LOCK_EX); signal.alarm(10000)"
+ANOTHER = """
+import subprocess, sys
+take = "import fcntl; fcntl.lockf(open('lock', 'w'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+subprocess.run([sys.executable, "-c", take], stderr=subprocess.DEVNULL).returncode
+"""
+
+
+def test_what_ends_with_the_process(c):
+    """Its locks by fcntl, and its timers; neither ends for that a copy is made."""
+    assert c.run(TAKES).ok and c.run("kept = 1").ok
+    assert c.run(ANOTHER).result == "1"
+    assert c.run("signal.getitimer(signal.ITIMER_REAL)[0] > 0").result == "True"
+    dies(c)
+    assert c.run(ANOTHER).result == "0"
+    assert c.run("signal.alarm(0)").result == "0"
+
+
 EPOLL = """
 import os, select, threading
 e = select.epoll(); d = select.epoll.fromfd(os.dup(e.fileno())); got = threading.Event()
