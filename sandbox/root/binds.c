@@ -193,19 +193,30 @@ static int attach(int mnt, const char *target)
 	return r < 0 ? r : cb_mnt_attach(mnt, place);
 }
 
+/* Those in the workspace follow all others. */
+static bool is_attached_before(const struct cb_jail_spec *spec, size_t i, size_t index)
+{
+	bool inside = cb_bind_in_workspace(spec, &spec->binds[index]);
+
+	return cb_bind_in_workspace(spec, &spec->binds[i]) == inside ? i < index : inside;
+}
+
 /* The same source under another name: the overlay that is there already. */
 static int session_again(const struct cb_jail *jail, size_t index, int place)
 {
-	const struct cb_bind *binds = jail->spec->binds;
+	const struct cb_jail_spec *spec = jail->spec;
 
-	for (size_t i = 0; i < index; i++) {
+	for (size_t i = 0; i < spec->nbinds; i++) {
+		const char *target = spec->binds[i].target;
 		CB_AUTO_FD first = -1;
 		CB_AUTO_FD mnt = -1;
 		int r;
 
-		if (binds[i].mode != CB_BIND_SESSION)
+		if (spec->binds[i].mode != CB_BIND_SESSION || !is_attached_before(spec, i, index))
 			continue;
-		r = cb_place_open(binds[i].target, true, &first);
+		r = cb_open_beneath(AT_FDCWD, target + strspn(target, "/"), O_PATH | O_DIRECTORY, &first);
+		if (r == -ELOOP) /* a link in the workspace, over which nothing is mounted */
+			continue;
 		if (r == 0)
 			r = cb_mnt_clone(first, "", 0, &mnt);
 		return r < 0 ? r : cb_mnt_attach(mnt, place);

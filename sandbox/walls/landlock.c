@@ -169,8 +169,10 @@ static int add(struct cb_landlock_wall *wall, const char *path, unsigned rights,
 {
 	int fd = -1, r = wall->n < CB_LANDLOCK_PLACES_MAX ? cb_open_nolinks(AT_FDCWD, path, O_PATH, &fd) : CB_E_TOO_BIG;
 
-	if (r == -ENOENT || r == -EACCES)
-		return 0; /* not shown or not to be entered here: nothing to allow */
+	/* Not shown, not to be entered, or a link in the workspace, where nothing was mounted: nothing to allow. What
+	 * such a link leads to has a rule only under its own name. */
+	if (r == -ENOENT || r == -EACCES || r == -ELOOP)
+		return 0;
 	if (r < 0)
 		return cb_mnt_fail(err, r, STEP, path);
 	cb_landlock_add(wall, fd, rights);

@@ -12,6 +12,7 @@ import pytest
 
 import kernels
 from prefixes import conda_like
+from warmth import Warm
 
 pytestmark = pytest.mark.cellblock_only
 ROOT = os.geteuid() == 0
@@ -108,6 +109,45 @@ def test_venv_in_the_workspace(start, nothing_left):
     argv = [kernels.spec_argv()[0][0], "kernel", "--python", str(python), "-f", "{connection_file}"]
     k = start(argv=argv, workspace=nothing_left / "work")
     install_and_look(k, nothing_left / "work/venv")
+
+
+# where the link is, where it leads, and where the environment lies
+LINKS = {
+    "leads out of the workspace": ("work/.venv", "../envs/own", "envs/own"),
+    "leads to its neighbour": ("work/.venv", "envs/own", "work/envs/own"),
+    "leads into the workspace": ("own", "work/.venv", "work/.venv"),
+}
+
+
+def linked_venv(folder, way="leads out of the workspace"):
+    """An environment and a link to it, at least one in the workspace: how a kernel starts by the link, and both."""
+    link, to, real = LINKS[way]
+    (folder / "work").mkdir(parents=True)
+    small_venv(folder / real)
+    (folder / link).symlink_to(to)
+    python = folder / link / "bin/python"
+    argv = [kernels.spec_argv()[0][0], "kernel", "--python", str(python), "-f", "{connection_file}"]
+    return {"argv": argv, "workspace": folder / "work"}, folder / link, folder / real
+
+
+@pytest.mark.parametrize("way", LINKS)
+def test_a_link_to_a_venv(start, nothing_left, way):
+    how, link, real = linked_venv(nothing_left / way.replace(" ", "-"), way)
+    install_and_look(start(**how), real)
+    k = start(**how, args=["--set", "packages.mode=ro"])
+    assert k.client.run("import sys; sys.prefix").result == repr(str(link))
+    assert "Read-only" in k.client.run("open(sys.prefix + '/new', 'w')").content["evalue"]
+
+
+@pytest.mark.parametrize("mode", ["session", "ro"])
+def test_a_link_in_the_workspace_and_a_warm_start(start, nothing_left, no_zygotes_left, mode):
+    how, link, _ = linked_venv(nothing_left / f"linked-warm-{mode}")
+    warmth = Warm(lambda **more: start(**how, **more), f"packages.mode={mode}")
+    try:
+        k = warmth.begin().warm()
+        assert k.client.run("import sys, fractions; sys.prefix").result == repr(str(link))
+    finally:
+        warmth.end()
 
 
 @pytest.mark.parametrize("who", ["caller", "user"])
