@@ -30,6 +30,7 @@
 #define LOWER STAGE "/lower"
 #define UPPER STAGE "/upper"
 #define WORK "work"
+#define SPARES 8 /* two do on Linux 6.18, one does not */
 #define OVERLAYFS_MAGIC 0x794c7630
 #define ATTRS (CB_NOSUID | CB_NODEV)
 
@@ -157,7 +158,7 @@ static int stage_upper(struct cb_jail *jail, enum cb_upper which, const struct c
 		r = 0;
 	}
 	if (r == 0 && new_one)
-		r = cb_mnt_tmpfs(size->bytes, size->inodes, "0700", ATTRS, &upper);
+		r = cb_mnt_tmpfs(size->bytes, size->inodes + SPARES, "0700", ATTRS, &upper);
 	if (r == 0 && new_one)
 		r = stage(upper, UPPER);
 	if (r == 0 && new_one)
@@ -183,6 +184,21 @@ static int mount_overlay(int *ret_mnt)
 	return 0;
 }
 
+/* Being mounted takes some inodes of the layer's, also the second time, when cells may have used up limits.inodes.
+ * These files, which no cell sees, hold them back in between. They have room: as yet nobody runs who could take it. */
+static void hold_spares(bool hold)
+{
+	for (int i = 0; i < SPARES; i++) {
+		char path[64];
+
+		snprintf(path, sizeof(path), UPPER "/spare%d", i);
+		if (hold)
+			(void)mknod(path, S_IFREG, 0);
+		else
+			(void)unlink(path);
+	}
+}
+
 /* A new layer's changes are watched from its first mount on. Without that a snapshot looks at all of them. */
 static void watch(const struct cb_jail *jail, int merged)
 {
@@ -204,8 +220,11 @@ int cb_overlay_make(struct cb_jail *jail, enum cb_upper which, int lower, const 
 		r = stage(lower, LOWER);
 	if (r == 0)
 		r = stage_upper(jail, which, size, &st);
-	if (r == 0)
+	if (r == 0) {
+		hold_spares(false);
 		r = mount_overlay(ret_mnt);
+		hold_spares(true);
+	}
 	if (r == 0 && watched)
 		watch(jail, *ret_mnt);
 	return r;

@@ -240,6 +240,11 @@ static int overlay_mount(struct cb_jail *jail, const struct cb_overlay_size *siz
 			"discard` makes room for a new layer.",
 			"the layer of changes can't be used again: a jail that had it was ended while it was being "
 			"built");
+	if (r == -ENOSPC)
+		return cb_err_set(err, r, STEP,
+				  "`cellblock commit` still writes the changes to the folder; then, or without, "
+				  "`cellblock discard` makes room. Raise limits.inodes for the next kernels.",
+				  "the layer of changes is so full that it can't be used again (limits.inodes)");
 	return r == 0 ? 0
 		      : cb_err_set(err, r, STEP,
 				   "Set workspace.mode to \"rw\", \"ro\" or \"tmpfs\". An overlay needs Linux 5.12, a "

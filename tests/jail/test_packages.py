@@ -187,6 +187,16 @@ def test_the_layer_is_limited(start):
     assert k.client.run("6*7").result == "42"
 
 
+def test_a_full_layer_goes_on_in_the_next_jail(start, nothing_left):
+    k = kernel_with(start, small_venv(nothing_left / "full"), "limits.inodes=1000")
+    code = "import os, sys\nn = 0\ntry:\n    while True: open(f'{sys.prefix}/n{n}', 'x').close(); n += 1\n"
+    cell = k.client.run(code + "except OSError as e:\n    print(e.errno)")
+    assert cell.text().startswith("28"), cell
+    k.client.run("os._exit(1)")
+    cell = k.client.run("import os, sys; os.remove(sys.prefix + '/n0'); open(sys.prefix + '/new', 'x').close()")
+    assert cell.ok and "packages:" not in cell.text("stderr"), cell
+
+
 BROKEN = {
     "another program": "os.unlink(sys.executable); open(sys.executable, 'w').write('#!/bin/sh\\n'); "
     "os.chmod(sys.executable, 0o755)",
