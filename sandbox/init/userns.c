@@ -51,6 +51,21 @@ static int die_with_broker(int sync_fd)
 	return 0;
 }
 
+/* Where a kernel or a container's profile refuses keys there is none to share. A user's keyrings are counted, those of
+ * other programs among them (EDQUOT): then the user's own stays, and nothing inside reaches it, for the filter refuses
+ * keyctl, add_key and request_key. */
+static int leave_keyring(const struct cb_jail *jail, struct cb_err *err)
+{
+	if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) >= 0 || errno == ENOSYS || errno == EPERM)
+		return 0;
+	if (errno == EDQUOT && jail->filter.len > 0)
+		return 0;
+	return cb_err_set(err, -errno, "session",
+			  errno == EDQUOT ? "Raise the sysctl kernel.keys.maxkeys, or end some of this user's programs."
+					  : NULL,
+			  "a new session keyring can't be joined: %s", strerror(errno));
+}
+
 int cb_step_session(struct cb_jail *jail, struct cb_err *err)
 {
 	int r = die_with_broker(jail->sync_fd);
@@ -59,10 +74,9 @@ int cb_step_session(struct cb_jail *jail, struct cb_err *err)
 		return cb_err_set(err, r, "session", NULL, "the death signal can't be set: %s", strerror(-r));
 	if (setsid() < 0)
 		return cb_err_set(err, -errno, "session", NULL, "setsid: %s", strerror(errno));
-	/* where a kernel or a container's profile refuses keys there is none to share */
-	if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 && errno != ENOSYS && errno != EPERM)
-		return cb_err_set(err, -errno, "session", NULL, "a new session keyring can't be joined: %s",
-				  strerror(errno));
+	r = leave_keyring(jail, err);
+	if (r < 0)
+		return r;
 	if (sethostname(jail->spec->hostname, strlen(jail->spec->hostname)) < 0 || setdomainname("(none)", 6) < 0)
 		return cb_err_set(err, -errno, "session", NULL, "the hostname can't be set: %s", strerror(errno));
 	return 0;
