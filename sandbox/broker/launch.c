@@ -600,6 +600,7 @@ int cb_jail_launch(struct cb_jail *jail, struct cb_inmate *ret_inmate, struct cb
 					 "packages: what was installed or deleted in this session is undone: Python "
 					 "could not be started with it");
 		jail->packages_dropped = false;
+		jail->began = true;
 		note_hidden(jail, inmate.pid1);
 		cb_launch_log();
 		*ret_inmate = inmate;

@@ -72,22 +72,43 @@ static _Noreturn void fail(int sync_fd, const struct cb_err *err)
 
 /* ---- the guest's process, until its exec ---- */
 
-static _Noreturn void guest_main(const struct cb_jail *jail, int registry, int sync_fd)
+/* A cell may have removed the folder that the kernel was started in. In an overlay nobody outside could put it back,
+ * and no cell would run any more. What was never there is a mistake that the user is told of. */
+static int enter_folder(struct cb_jail *jail, struct cb_err *err)
 {
 	const struct cb_jail_spec *spec = jail->spec;
-	char **argv = spec->argv.items, **env = spec->env.items, cwd[PATH_MAX];
+	const char *cwd = spec->cwd, *workspace = jail->began ? spec->workspace_target : NULL;
+	char cwd_buf[PATH_MAX], workspace_buf[PATH_MAX], text[400];
+	int r;
+
+	if (jail->without_namespaces) {
+		cwd = cb_without_namespaces_path(jail, cwd, cwd_buf);
+		if (workspace != NULL)
+			workspace = cb_without_namespaces_path(jail, workspace, workspace_buf);
+	}
+	r = cb_enter_folder(cwd, workspace);
+	if (r < 0)
+		return cb_err_set(err, r, "working folder", "Name a folder that exists inside the jail.",
+				  "%s can't be entered: %s", spec->cwd, strerror(-r));
+	if (r > 0) {
+		snprintf(text, sizeof(text),
+			 "%.300s can't be entered any more: cells begin in the workspace's own folder", spec->cwd);
+		cb_jail_add_note(jail, text);
+	}
+	return 0;
+}
+
+static _Noreturn void guest_main(struct cb_jail *jail, int registry, int sync_fd)
+{
+	const struct cb_jail_spec *spec = jail->spec;
+	char **argv = spec->argv.items, **env = spec->env.items;
 	struct cb_err err = { 0 };
 	struct cb_sync go;
 
 	(void)setsid(); /* its own group, so that signals to it leave pid 1 alone */
 	cb_default_signals();
-	if (cb_fds_install(jail, registry, &sync_fd, &err) < 0)
+	if (cb_fds_install(jail, registry, &sync_fd, &err) < 0 || enter_folder(jail, &err) < 0)
 		fail(sync_fd, &err);
-	if (chdir(jail->without_namespaces ? cb_without_namespaces_path(jail, spec->cwd, cwd) : spec->cwd) < 0) {
-		cb_err_set(&err, -errno, "working folder", "Name a folder that exists inside the jail.",
-			   "%s can't be entered: %s", spec->cwd, strerror(errno));
-		fail(sync_fd, &err);
-	}
 	if (!jail->without_namespaces && jail->filter.len > 0 && cb_seccomp_load_last(&err) < 0)
 		fail(sync_fd, &err);
 	if (jail->without_namespaces && (cb_without_namespaces_command(jail, &argv, &env) < 0 ||

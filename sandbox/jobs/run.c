@@ -115,7 +115,7 @@ static _Noreturn void command_main(const struct run *r, const int ends[3], int r
 			_exit(127);
 	if (cb_fd_close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) < 0)
 		_exit(127);
-	if (chdir(r->job->cwd) == 0 && (r->cwd[0] == '\0' || chdir(r->cwd) == 0)) {
+	if (cb_enter_folder(r->job->cwd, r->job->workspace) >= 0 && (r->cwd[0] == '\0' || chdir(r->cwd) == 0)) {
 		report.stage = STAGE_EXEC;
 		environ = r->env; /* PATH is looked up in it */
 		execvp(r->argv[0], r->argv);

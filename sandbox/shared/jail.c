@@ -1,10 +1,17 @@
-/* What can be said of a jail in the making: see jail.h. Trust domain: broker and pid 1. */
+/* What can be said of a jail in the making, and where its programs begin: see jail.h.
+ *
+ * Trust domain: broker and pid 1; helpers in the jail.
+ */
 #include "jail.h"
+
+#include "mounts.h"
 
 #include <cellblock/visible.h>
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 void cb_jail_add_note(struct cb_jail *jail, const char *text)
 {
@@ -32,4 +39,13 @@ bool cb_notify_writes(const struct cb_jail *jail)
 bool cb_notify_sockets(const struct cb_jail *jail)
 {
 	return !jail->without_namespaces && jail->spec->notifier && jail->spec->network == CB_NETWORK_NONE;
+}
+
+int cb_enter_folder(const char *cwd, const char *workspace)
+{
+	if (chdir(cwd) == 0)
+		return 0;
+	if (workspace == NULL || !cb_path_within(cwd, workspace) || chdir(workspace) < 0)
+		return -errno;
+	return 1;
 }

@@ -41,6 +41,7 @@ struct cb_jail {
 	int watch_fd;		 /* tells what changes in the workspace's layer (overlay_watch.h); -1 = nothing does */
 	int merged_fd;		 /* detached mount of the last jail's overlay workspace; -1 = none */
 	bool packages_dropped;	 /* the last jail's layer over the prefix was given up: the next jail's user is told */
+	bool began;		 /* a guest of an earlier jail did: it may have removed what was there at the start */
 	bool warm;		 /* the guest comes from a zygote: see warm/warm.h */
 	int rules_fd;		 /* pid 1 of a warm jail: Landlock's rules for guest and helpers; -1 = none */
 	int ns_fds[2];		 /* pid 1: its user and mount namespaces, for the notifier; -1 = none */
@@ -66,6 +67,10 @@ struct cb_jail {
 void cb_jail_add_note(struct cb_jail *jail, const char *text);
 /* The policy has a folder of the host's in this place, where the jail would have one of its own. */
 bool cb_jail_is_bound(const struct cb_jail_spec *spec, const char *place);
+
+/* Where a program begins: in `cwd`, or, if that lies in `workspace` (NULL: nowhere) and can't be entered, for cells may
+ * remove it, in the workspace; then it is 1. */
+int cb_enter_folder(const char *cwd, const char *workspace);
 
 /* What of its calls is notified (notifier/notifier.h). */
 bool cb_notify_writes(const struct cb_jail *jail);  /* the workspace is written through the notifier */

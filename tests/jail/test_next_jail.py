@@ -1,4 +1,5 @@
-"""What the next jail of a session finds where cells of the last one have used up their layer."""
+"""What the next jail of a session finds where cells of the last one have used up their layer, or removed the folder
+that the kernel was started in."""
 
 import os
 
@@ -46,3 +47,25 @@ def test_a_full_layer_goes_on_in_the_next_jail(start, nothing_left, request, who
         cell = run(AFTER)
         assert cell.ok, cell
     assert run("open('n0').read(), os.path.exists('b')").result == "('new', False)"
+
+
+@pytest.mark.parametrize("mode", ["overlay", "rw"])
+def test_a_current_folder_that_a_cell_removes(start, nothing_left, mode):
+    """Outside nobody could put it back in an overlay: cells begin in the workspace then."""
+    project = nothing_left / f"project-{mode}"
+    project.mkdir()
+    sets = (f"workspace.path={project}", "workspace.target=/workspace", f"workspace.mode={mode}")
+    args = [word for each in (*sets, "transactions.mode=off") for word in ("--set", each)]
+    argv = [CELLBLOCK, "kernel", "--python", PLAIN_PYTHON, "-f", "{connection_file}"]
+    k = start(argv=argv, args=args, workspace=project / "nb")
+    run, pwd = k.client.run, {"argv": ["pwd"]}
+    assert run("import os; os.getcwd()").result == "'/workspace/nb'"
+    for change in ("os.rmdir('nb')", "open('nb', 'w').close()"):
+        run(f"os.chdir('/workspace'); {change}; os._exit(3)")
+        cell = run("import os; os.getcwd()")
+        assert cell.result == "'/workspace'", (change, cell)
+        told = "/workspace/nb can't be entered any more" in cell.text("stderr")
+        assert told == change.startswith("os.rmdir"), "once"
+        assert k.client.request("cellblock_run_request", pwd, channel="control").content["stdout"] == "/workspace\n"
+    run("os.remove('nb'); os.mkdir('nb'); os._exit(3)")
+    assert run("import os; os.getcwd()").result == "'/workspace/nb'"
