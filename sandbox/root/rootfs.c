@@ -279,14 +279,19 @@ static int show_system(struct cb_jail *jail, struct cb_err *err)
 
 /* With network full the host's names and resolvers are wanted: copied, since the host replaces these files by renaming.
  */
-static int copy_host_file(const char *path, const char *more)
+static int copy_host_file(struct cb_jail *jail, const char *path, const char *more)
 {
 	CB_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
 	CB_AUTO_BUF text = CB_BUF_INIT(MAX_HOSTS + 256);
-	char *data = NULL;
+	char *data = NULL, note[128];
 	size_t len = 0;
 	int r = fd < 0 ? 0 : cb_fd_read_all(fd, MAX_HOSTS, &data, &len);
 
+	if (r == CB_E_TOO_BIG) { /* a list of names that are to be blocked, perhaps */
+		snprintf(note, sizeof(note), "the host's %s is larger than 1 MiB: cells see nothing of it", path);
+		cb_jail_add_note(jail, note);
+		r = 0;
+	}
 	if (r == 0 && len > 0)
 		r = cb_buf_append(&text, data, len);
 	free(data);
@@ -295,8 +300,9 @@ static int copy_host_file(const char *path, const char *more)
 	return r < 0 ? r : cb_place_write(path, (const char *)text.data, text.len);
 }
 
-static int make_network_files(const struct cb_jail_spec *spec)
+static int make_network_files(struct cb_jail *jail)
 {
+	const struct cb_jail_spec *spec = jail->spec;
 	char hosts[512], name[256];
 	bool full = spec->network == CB_NETWORK_FULL;
 	int r;
@@ -308,8 +314,8 @@ static int make_network_files(const struct cb_jail_spec *spec)
 	snprintf(hosts, sizeof(hosts), "127.0.0.1 localhost %s\n%s", spec->hostname,
 		 full ? "" : "::1 localhost ip6-localhost ip6-loopback\n");
 	if (full) {
-		r = copy_host_file("/etc/hosts", hosts);
-		return r < 0 ? r : copy_host_file("/etc/resolv.conf", "");
+		r = copy_host_file(jail, "/etc/hosts", hosts);
+		return r < 0 ? r : copy_host_file(jail, "/etc/resolv.conf", "");
 	}
 	r = cb_place_write("etc/hosts", hosts, strlen(hosts));
 	return r < 0 ? r : cb_place_write("etc/resolv.conf", "", 0);
@@ -378,7 +384,7 @@ int cb_step_new_root(struct cb_jail *jail, struct cb_err *err)
 		r = show_system(jail, err);
 	if (r < 0)
 		return r;
-	r = make_network_files(jail->spec);
+	r = make_network_files(jail);
 	if (r < 0)
 		return cb_mnt_fail(err, r, STEP, "network files of /etc");
 	r = make_cpu_files();

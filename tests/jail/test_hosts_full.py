@@ -1,4 +1,4 @@
-"""Hosts where something is used up: a user's keys."""
+"""Hosts where something is used up, or larger than others have it: a user's keys, the names of /etc/hosts."""
 
 import os
 import subprocess
@@ -48,3 +48,24 @@ def test_a_user_without_keys_left(tmp_path):
     if done.returncode == 77:
         pytest.skip("keys can't be had here")
     assert (done.returncode, done.stdout) == (0, "-1 1 -1 1\n"), done
+
+
+# A name server's or a user's list of names to be blocked, which is larger than we copy.
+LARGE_HOSTS = """
+set -e
+{ echo 192.0.2.1 blocked; head -c 2000000 /dev/zero | tr '\\0' '#'; } > hosts
+mount --bind hosts /etc/hosts
+exec "$0" run --set network.mode=full -- grep -c '' /etc/hosts
+"""
+
+
+@pytest.mark.skipif(not ROOT, reason="only root can mount files")
+def test_a_large_hosts_file(tmp_path):
+    kernels.let_in(tmp_path / "work")
+    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", LARGE_HOSTS, CELLBLOCK]
+    done = subprocess.run(command, cwd=tmp_path / "work", capture_output=True, text=True, timeout=PATIENCE,
+                          stdin=subprocess.DEVNULL)
+    if "mount: " in done.stderr:
+        pytest.skip(f"this host refuses the mount: {done.stderr.strip()}")
+    assert done.returncode == 0 and "/etc/hosts is larger" in done.stderr, done
+    assert done.stdout == "2\n", done
