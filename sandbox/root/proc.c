@@ -22,7 +22,9 @@
 #define FLAGS (CB_NOSUID | CB_NODEV | CB_NOEXEC)
 #define SAFE (CB_RO | FLAGS)
 
-const char *const cb_proc_read_only[] = { "sys", "bus", "fs", "irq", "sysrq-trigger", "mtrr", "dynamic_debug" };
+/* In pressure whoever may write makes triggers, which the kernel looks after for the whole machine. */
+const char *const cb_proc_read_only[] = { "sys",  "bus",	   "fs",      "irq", "sysrq-trigger",
+					  "mtrr", "dynamic_debug", "pressure" };
 const size_t cb_proc_read_only_count = CB_COUNT(cb_proc_read_only);
 
 const char *const cb_proc_masked[] = {

@@ -129,6 +129,11 @@ KERNEL_ATTACKS = {
     # the kernel's switches
     "write modprobe's path": ("root_dry", "won = bool(got(os.open, '/proc/sys/kernel/modprobe', os.O_WRONLY))"),
     "write uevent_helper": ("root_dry", "won = bool(got(os.open, '/sys/kernel/uevent_helper', os.O_WRONLY))"),
+    # each trigger is work for the whole machine's kernel
+    "be told of pressure": (
+        "plain",
+        "import glob\nwon = any(got(os.open, p, os.O_WRONLY) for p in glob.glob('/proc/pressure/*'))",
+    ),
     "write a cgroup's release_agent": (
         "root_dry",
         "import glob\nwon = any(got(os.open, p, os.O_WRONLY) for p in glob.glob('/sys/fs/cgroup/*/release_agent'))",

@@ -244,6 +244,7 @@ ABSENT_HERE = {
     "run pid 1 only when all is idle": "rights over other processes",
     "write modprobe's path": "no modules",
     "write uevent_helper": "not in this kernel",
+    "be told of pressure": "Linux < 6.4, or not in this kernel",
     "write a cgroup's release_agent": "no cgroups of version 1",
     "swapon": "not in this kernel",
     "acct": "not in this kernel",

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import uuid
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
 VERSION = libc.syscall(ctypes.c_long(444), None, ctypes.c_size_t(0), ctypes.c_uint32(1))
 
+BUILD = Path(os.environ.get("CELLBLOCK_BUILD") or Path(__file__).resolve().parents[2] / "build/check")
 PYTHON = "/usr/bin/python3"
 CONNECT = """
 import socket, sys
@@ -69,6 +71,32 @@ def test_abstract_sockets_beside_the_hosts_network(tmp_path, abstract):
 def test_proc_is_not_written(tmp_path, name, text):
     done = jailed("sh", "-c", f"echo {text} > /proc/self/{name}", cwd=tmp_path)
     assert done.returncode != 0 and "denied" in done.stderr, done
+
+
+WRITABLE_OF_PROC = """
+import os, stat
+found = []
+for at, folders, names in os.walk("/proc"):
+    folders[:] = [name for name in folders if not name.isdigit()]
+    for path in (os.path.join(at, name) for name in names):
+        try:
+            if stat.S_ISREG(os.lstat(path).st_mode):
+                os.close(os.open(path, os.O_WRONLY))
+                found.append(path)
+        except OSError:
+            pass
+print(found)
+"""
+
+
+def test_proc_is_not_written_without_it_either(tmp_path):
+    """What of the kernel's own the jail's /proc shows is closed by its mounts alone."""
+    like = BUILD / "tests/host-like"
+    if not like.exists():
+        pytest.skip("host-like is not built: set CELLBLOCK_BUILD")
+    command = [like, "no-landlock", kernels.spec_argv()[0][0], "run", "--", PYTHON, "-c", WRITABLE_OF_PROC]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done
 
 
 def test_work_goes_on(tmp_path):

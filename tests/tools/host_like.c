@@ -5,6 +5,8 @@
  *
  * docker-old  the same on a kernel without Landlock
  *
+ * no-landlock a kernel without Landlock alone
+ *
  * capless     root with a container's capabilities, CAP_SYS_ADMIN not among them
  *
  * apparmor    what Ubuntu 24.04 leaves in a user namespace of an unconfined program: it can be made, but has no
@@ -154,12 +156,17 @@ static void as_docker(void)
 	load(filter);
 }
 
-static void as_docker_without_landlock(void)
+static void without_landlock(void)
 {
 	scmp_filter_ctx filter = new_filter();
 
 	refuse(filter, (const int[]){ 444 }, 1, ENOSYS); /* landlock_create_ruleset, on all machines */
 	load(filter);
+}
+
+static void as_docker_without_landlock(void)
+{
+	without_landlock();
 	as_docker();
 }
 
@@ -406,7 +413,7 @@ int main(int argc, char **argv)
 		      { "no-cgroup", without_cgroups }, { "short", in_short_container },
 		      { "no-filter", without_filters },	{ "no-load", without_memory_for_filters },
 		      { "no-notifier", without_notifications }, { "old-access", without_faccessat2 },
-		      { "no-watch", without_watches } };
+		      { "no-watch", without_watches },	{ "no-landlock", without_landlock } };
 
 	for (size_t i = 0; argc > 2 && i < COUNT(kinds); i++) {
 		if (strcmp(argv[1], kinds[i].name) != 0)
@@ -417,7 +424,7 @@ int main(int argc, char **argv)
 	}
 	fprintf(stderr,
 		"usage: host-like docker|docker-old|capless|apparmor|old-proc|hidepid|no-userns|no-cgroup|short|"
-		"no-filter|no-load|no-notifier|old-access|no-watch "
+		"no-filter|no-load|no-notifier|old-access|no-watch|no-landlock "
 		"PROGRAM [ARG]...\n");
 	return 2;
 }
