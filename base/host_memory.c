@@ -255,5 +255,6 @@ enum cb_oom cb_oom_between(const struct cb_oom_count *before, const struct cb_oo
 {
 	if (after->kills <= before->kills)
 		return CB_OOM_NONE;
-	return after->limit_met > before->limit_met ? CB_OOM_LIMIT : CB_OOM_HOST;
+	/* whoever has met it once may be killed for it a while later: a look may come between the two counts */
+	return after->limit_met > 0 ? CB_OOM_LIMIT : CB_OOM_HOST;
 }

@@ -22,7 +22,7 @@
 
 #define MAX_FILE (1u << 20)
 #define MAX_KEYS 64
-#define ROOM 8		      /* one part in so many of a group's memory is left for others in it */
+#define ROOM 8		      /* one part in so many of a group's or the host's memory is left for others */
 #define ROOM_MAX (256u << 20) /* at most */
 #define CEILING_FOLDER "/etc/cellblock"
 #define CEILING CEILING_FOLDER "/ceiling.json"
@@ -296,21 +296,23 @@ static int check_not_in_workspace(const struct cb_policy *p, struct cb_err *err)
 			  cb_workspace_writers(p));
 }
 
-/* Where a group above us has less than the policy allows, its limit would be met first: the kernel would kill any of
- * the group, us or the server that started us, and no message would name what held. Room is left for those. */
+/* Where a group above us, or the host, has less than the policy allows, its limit would be met first: the kernel would
+ * kill any of the group, us or the server that started us, and no message would name what held. Room is left for those.
+ */
 static void fit_memory(struct cb_policy *p)
 {
 	char folder[128] = "";
-	uint64_t group = cb_group_memory(folder, sizeof(folder)), fits = group - group / ROOM;
+	bool grouped = cb_group_memory(folder, sizeof(folder)) > 0;
+	uint64_t all = cb_host_memory(), fits = all - all / ROOM;
 
-	if (group - fits > ROOM_MAX)
-		fits = group - ROOM_MAX;
-	if (group == 0 || (p->limit_memory != 0 && p->limit_memory <= fits))
+	if (all - fits > ROOM_MAX)
+		fits = all - ROOM_MAX;
+	if (all == 0 || (p->limit_memory != 0 && p->limit_memory <= fits))
 		return;
 	p->limit_memory = fits;
-	snprintf(p->limit_memory_note, sizeof(p->limit_memory_note),
-		 "what fits into the %.1f MiB that the control group %s has for all in it", (double)group / (1 << 20),
-		 folder);
+	snprintf(p->limit_memory_note, sizeof(p->limit_memory_note), "what fits into the %.1f MiB that %s%s%s",
+		 (double)all / (1 << 20), grouped ? "the control group " : "this host has", folder,
+		 grouped ? " has for all in it" : "");
 }
 
 /* One that can't be reached is no reason to go without; a link that leads nowhere is one that can't be reached. */

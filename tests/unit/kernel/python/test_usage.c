@@ -269,7 +269,7 @@ static void test_whose_lack_of_memory(void **state)
 		{ { V2(0, 0), V2(0, 1) }, { NULL, NULL }, CB_OOM_HOST },
 		{ { V2(0, 0), V2(1, 1) }, { NULL, NULL }, CB_OOM_LIMIT },
 		{ { V2(0, 0), V2(1, 9) }, { NULL, NULL }, CB_OOM_LIMIT }, /* memory.oom.group */
-		{ { V2(5, 2), V2(5, 3) }, { NULL, NULL }, CB_OOM_HOST },
+		{ { V2(5, 2), V2(5, 3) }, { NULL, NULL }, CB_OOM_LIMIT }, /* perhaps counted before the first look */
 		{ { V2(5, 2), V2(6, 3) }, { NULL, NULL }, CB_OOM_LIMIT },
 		/* version 1, with a limit of 4096 */
 		{ { V1(0), V1(0) }, { "100\n", "4096\n" }, CB_OOM_NONE },
