@@ -44,6 +44,7 @@
 #define IN_FLIGHT_MAX (256u << 20)
 #define PATIENCE (10000 * MS)
 #define RETRY (5 * MS)
+#define NOTICE (1000 * MS) /* looks whether what was given up can be told, while nothing waits to be sent */
 #define RETRY_LATE (1000 * MS) /* no more counts as patience: this process was stopped itself */
 #define TEXT_RATE 600000 /* bytes a second: less than allowed, since a busy server sees them in bunches */
 #define TEXT_BURST (400 * MS)
@@ -413,6 +414,8 @@ static int send_past_the_full(struct cb_jupyter *jp, struct cb_iopub_entry *e)
 {
 	cb_log(CB_LOG_WARNING, "iopub: a subscriber has not read for ten seconds; it loses messages");
 	set_nodrop(jp, 0);
+	if (jp->iopub.dropped > 0 && e->weight == CB_WEIGHT_KEEP) /* it may be its request's end */
+		notice_dropped(jp);
 	int r = send_frames(jp, e->frame, e->nframes);
 
 	set_nodrop(jp, 1);
@@ -502,7 +505,7 @@ static void on_retry(void *context)
 			notice_dropped(jp);
 	}
 	if (p->head != NULL || p->dropped > 0)
-		cb_loop_arm(jp->loop, p->timer, now + RETRY);
+		cb_loop_arm(jp->loop, p->timer, now + (p->head != NULL ? RETRY : NOTICE));
 }
 
 /* All that is queued: without a high-water mark no peer is full, and who reads gets it while the socket lingers. It is

@@ -76,5 +76,7 @@ void cb_publish_error(struct cb_jupyter *jp, const struct cb_request *r, const c
 
 	cb_write_error(&j, ename, evalue, traceback);
 	(void)cb_json_done(&j);
-	cb_iopub_content(jp, "error", CB_WEIGHT_KEEP, r->header, cb_buf_span(&b));
+	/* a big one may be given up when nobody reads, as the guest's own are */
+	cb_iopub_content(jp, "error", b.len <= CB_MESSAGE_SMALL ? CB_WEIGHT_KEEP : CB_WEIGHT_DATA, r->header,
+			 cb_buf_span(&b));
 }

@@ -233,6 +233,12 @@ bool cb_output_frame(struct cb_output *s, struct cb_frame *f, const struct cb_gu
 	}
 }
 
+/* A big one may be given up when nobody reads: without a limit they have no bound, and a cell's reply has its error. */
+static enum cb_weight weight_of(const struct cb_frame *f)
+{
+	return f->header.content_len <= CB_WIRE_SMALL ? CB_WEIGHT_KEEP : CB_WEIGHT_DATA;
+}
+
 /* A cell's first small result is no flood: it passes also when the cell's text has used its limit up. */
 void cb_output_result(struct cb_output *s, struct cb_frame *f, int64_t number)
 {
@@ -240,17 +246,13 @@ void cb_output_result(struct cb_output *s, struct cb_frame *f, int64_t number)
 	bool first = !p->has_result && f->header.content_len <= CB_WIRE_SMALL;
 
 	p->has_result = true;
-	/* big ones may be given up when nobody reads: without a limit they have no bound */
 	if (count_frame(s, f) || first)
-		forward(s, "execute_result", f->body == NULL ? CB_WEIGHT_KEEP : CB_WEIGHT_DATA, f,
-			cb_frame_with_count(f, number));
+		forward(s, "execute_result", weight_of(f), f, cb_frame_with_count(f, number));
 }
 
 void cb_output_error(struct cb_output *s, struct cb_frame *f, bool keep)
 {
 	if (!count_frame(s, f) && !keep)
 		return;
-	/* a big one that is not the end of a cell may be given up when nobody reads: their number has no bound */
-	forward(s, "error", f->body == NULL || keep ? CB_WEIGHT_KEEP : CB_WEIGHT_DATA, f,
-		(struct cb_span){ f->content, f->header.content_len });
+	forward(s, "error", weight_of(f), f, (struct cb_span){ f->content, f->header.content_len });
 }

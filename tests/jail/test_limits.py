@@ -240,7 +240,7 @@ class Around:
         self.inside, self.folder = inside, folder
         names = ("memory.max", "memory.current") if version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
         self.limit, self.used = (folder / name for name in names)
-        with_swap = folder / "memory.memsw.limit_in_bytes"  # never the lower of the two; else what is too much is swapped
+        with_swap = folder / "memory.memsw.limit_in_bytes"  # else what is too much is swapped
         self.limits = [self.limit, *([with_swap] if with_swap.exists() else [])]
 
     def leaves(self, room):

@@ -499,11 +499,11 @@ static void test_copies_in_flight(void **state)
 }
 
 /* Reads to the idle of a request; what came of text, small displays and code. */
-static void read_seen(struct rig *r, const char *id, size_t *text_seen, size_t *displays, size_t *inputs, bool *told)
+static void read_seen(struct rig *r, const char *id, size_t *text_seen, size_t *displays, size_t *large, bool *told)
 {
 	bool idle = false;
 
-	*text_seen = *displays = *inputs = 0;
+	*text_seen = *displays = *large = 0;
 	*told = false;
 	while (!idle) {
 		struct rig_msg m = rig_recv(r, RIG_IOPUB);
@@ -514,18 +514,18 @@ static void read_seen(struct rig *r, const char *id, size_t *text_seen, size_t *
 			*text_seen += strlen(rig_text(&m, "text"));
 		*told |= of && strstr(rig_text(&m, "text"), "given up") != NULL;
 		*displays += strcmp(m.type, "display_data") == 0 && m.content_len < 100;
-		*inputs += strcmp(m.type, "execute_input") == 0;
+		*large += strcmp(m.type, "execute_input") == 0 || strcmp(m.type, "error") == 0;
 		rig_msg_free(&m);
 	}
 }
 
-/* The stuck one never reads: text and what is small are not given up for that. A cell's large code is, as output is. */
+/* The stuck one never reads: text and what is small are not given up for that. Large code and errors are. */
 static void test_beside_a_full_flight(void **state)
 {
 	struct rig *r = *state = rig_up();
 	const size_t len = 300000;
 	char *s = test_calloc(len + 1, 1), *content = test_calloc(100000, 1);
-	size_t text_seen, displays, inputs;
+	size_t text_seen, displays, large;
 	bool told;
 
 	memset(s, 'a', len);
@@ -537,17 +537,21 @@ static void test_beside_a_full_flight(void **state)
 	text(r, NULL, CB_WIRE_STDOUT, s);
 	display(r, CB_WEIGHT_DATA, 10);
 	cb_iopub_status(&r->k.jupyter, "idle", NULL);
-	read_seen(r, "", &text_seen, &displays, &inputs, &told);
+	read_seen(r, "", &text_seen, &displays, &large, &told);
 	assert_true(told); /* else nothing was tried */
 	assert_int_equal(text_seen, len);
 	assert_int_equal(displays, 1);
 	const char *id = rig_send(r, RIG_SHELL, "execute_request", content, NULL);
 
-	rig_frame(r, CB_WIRE_EXECUTE_REPLY, rig_guest_expect(r, CB_WIRE_EXECUTE), RIG_OK);
+	memcpy(content, "{\"ename\":\"ValueError\",\"traceback\":[],\"evalue\":\"", 47);
+	uint64_t request = rig_guest_expect(r, CB_WIRE_EXECUTE);
+
+	rig_frame(r, CB_WIRE_ERROR, request, content);
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, request, RIG_OK);
 	rig_expect(r, RIG_SHELL, "execute_reply", id);
 	give_up(r);
-	read_seen(r, id, &text_seen, &displays, &inputs, &told);
-	assert_int_equal(inputs, 0);
+	read_seen(r, id, &text_seen, &displays, &large, &told);
+	assert_int_equal(large, 0);
 	assert_true(told);
 	test_free(content);
 	test_free(s);
