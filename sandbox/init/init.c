@@ -72,30 +72,51 @@ static _Noreturn void fail(int sync_fd, const struct cb_err *err)
 
 /* ---- the guest's process, until its exec ---- */
 
-/* A cell may have removed the folder that the kernel was started in. In an overlay nobody outside could put it back,
- * and no cell would run any more. What was never there is a mistake that the user is told of. */
+/* A cell may have removed the folder that the kernel was started in, or closed the workspace. In an overlay nobody
+ * outside could put it back, and no cell would run any more. What was never there is a mistake that the user is told
+ * of. */
 static int enter_folder(struct cb_jail *jail, struct cb_err *err)
 {
 	const struct cb_jail_spec *spec = jail->spec;
 	const char *cwd = spec->cwd, *workspace = jail->began ? spec->workspace_target : NULL;
-	char cwd_buf[PATH_MAX], workspace_buf[PATH_MAX], text[400];
+	const char *home = CB_JAIL_HOME, *place = "the workspace's own folder";
+	char cwd_buf[PATH_MAX], workspace_buf[PATH_MAX], home_buf[PATH_MAX], text[400];
 	int r;
 
 	if (jail->without_namespaces) {
 		cwd = cb_without_namespaces_path(jail, cwd, cwd_buf);
 		if (workspace != NULL)
 			workspace = cb_without_namespaces_path(jail, workspace, workspace_buf);
+		home = cb_without_namespaces_path(jail, home, home_buf);
 	}
 	r = cb_enter_folder(cwd, workspace);
+	if (r < 0 && jail->began && chdir(home) == 0) {
+		place = "the jail's home";
+		r = 1;
+	}
 	if (r < 0)
 		return cb_err_set(err, r, "working folder", "Name a folder that exists inside the jail.",
 				  "%s can't be entered: %s", spec->cwd, strerror(-r));
 	if (r > 0) {
-		snprintf(text, sizeof(text),
-			 "%.300s can't be entered any more: cells begin in the workspace's own folder", spec->cwd);
+		snprintf(text, sizeof(text), "%.300s can't be entered any more: cells begin in %s", spec->cwd, place);
 		cb_jail_add_note(jail, text);
 	}
 	return 0;
+}
+
+static _Noreturn void fail_exec(const struct cb_jail *jail, const char *program, int error, int sync_fd)
+{
+	bool lacks = error == ENOENT || error == ENOTDIR || error == ELOOP || error == EACCES;
+	struct cb_err err = { 0 };
+
+	if (lacks && cb_jail_may_lack(jail, program))
+		cb_err_set(&err, -error, "exec", CB_JAIL_LACKS_CURE,
+			   "%s can't be started: %s; cells have removed or replaced it in the layer of changes",
+			   program, strerror(error));
+	else
+		cb_err_set(&err, -error, "exec", "Name a program that the jail can see and run.",
+			   "%s can't be started: %s", program, strerror(error));
+	fail(sync_fd, &err);
 }
 
 static _Noreturn void guest_main(struct cb_jail *jail, int registry, int sync_fd)
@@ -121,9 +142,7 @@ static _Noreturn void guest_main(struct cb_jail *jail, int registry, int sync_fd
 	if (cb_notify_installed(jail) && cb_fd_recv(sync_fd, &go, sizeof(go), NULL, 0, NULL, 0) != (ssize_t)sizeof(go))
 		_exit(127);
 	execve(argv[0], argv, env != NULL ? env : (char *[]){ NULL });
-	cb_err_set(&err, -errno, "exec", "Name a program that the jail can see and run.", "%s can't be started: %s",
-		   argv[0], strerror(errno));
-	fail(sync_fd, &err);
+	fail_exec(jail, argv[0], errno, sync_fd);
 }
 
 /* ---- a guest that comes from a zygote ---- */

@@ -335,6 +335,9 @@ int cb_step_workspace_binds(struct cb_jail *jail, struct cb_err *err)
 		if ((r == -ENOENT && bind->optional) ||
 		    (r == -ELOOP && bind->mode != CB_BIND_RW && strcmp(bind->source, "/dev/null") != 0))
 			continue;
+		if ((r == -EROFS || r == -ENOTDIR || r == -ELOOP) && cb_jail_may_lack(jail, bind->target))
+			return cb_err_set(err, r, "binds", CB_JAIL_LACKS_CURE,
+					  "cells have removed or replaced %s in the layer of changes", bind->target);
 		if (r == -ELOOP)
 			return cb_err_set(err, r, "binds",
 					  "Put a folder back in the link's place, or start with the connection file "

@@ -41,6 +41,14 @@ bool cb_notify_sockets(const struct cb_jail *jail)
 	return !jail->without_namespaces && jail->spec->notifier && jail->spec->network == CB_NETWORK_NONE;
 }
 
+bool cb_jail_may_lack(const struct cb_jail *jail, const char *path)
+{
+	const struct cb_jail_spec *spec = jail->spec;
+
+	return jail->began && spec->workspace_mode == CB_WORKSPACE_OVERLAY && spec->workspace_target != NULL &&
+	       cb_path_within(path, spec->workspace_target);
+}
+
 int cb_enter_folder(const char *cwd, const char *workspace)
 {
 	if (chdir(cwd) == 0)

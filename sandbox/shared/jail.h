@@ -68,6 +68,10 @@ void cb_jail_add_note(struct cb_jail *jail, const char *text);
 /* The policy has a folder of the host's in this place, where the jail would have one of its own. */
 bool cb_jail_is_bound(const struct cb_jail_spec *spec, const char *place);
 
+/* Whether cells may have taken it away in a layer of changes, where nobody outside could put it back. */
+bool cb_jail_may_lack(const struct cb_jail *jail, const char *path);
+#define CB_JAIL_LACKS_CURE "`cellblock discard`, or a restart of the kernel, brings it back."
+
 /* Where a program begins: in `cwd`, or, if that lies in `workspace` (NULL: nowhere) and can't be entered, for cells may
  * remove it, in the workspace; then it is 1. */
 int cb_enter_folder(const char *cwd, const char *workspace);

@@ -2,10 +2,12 @@
 that the kernel was started in."""
 
 import os
+import subprocess
 
 import pytest
 
 import kernels
+import layers
 
 pytestmark = pytest.mark.cellblock_only
 CELLBLOCK = kernels.spec_argv()[0][0]
@@ -22,6 +24,8 @@ for name in ("n0", "n1", "n2", "b"):
     if os.path.exists(name): os.remove(name)
 open("n0", "x").write("new")
 """
+# what comes from a zygote is started by no program, and enters its folder with more rights
+COLD = ("workspace.mode=overlay", "transactions.mode=off", "warm.mode=off")
 
 
 @pytest.mark.parametrize("what", FILL)
@@ -69,3 +73,48 @@ def test_a_current_folder_that_a_cell_removes(start, nothing_left, mode):
         assert k.client.request("cellblock_run_request", pwd, channel="control").content["stdout"] == "/workspace\n"
     run("os.remove('nb'); os.mkdir('nb'); os._exit(3)")
     assert run("import os; os.getcwd()").result == "'/workspace/nb'"
+
+
+def test_a_workspace_that_a_cell_closes(start, nothing_left):
+    """Cells begin in the jail's home then, from where they can open it again."""
+    work = nothing_left / "closed"
+    work.mkdir()
+    sets = (f"workspace.path={work}", "workspace.target=/workspace", *COLD)
+    args = [word for each in sets for word in ("--set", each)]
+    argv = [CELLBLOCK, "kernel", "--python", PLAIN_PYTHON, "-f", "{connection_file}"]
+    run = start(argv=argv, args=args, workspace=work).client.run
+    run("import os; os.chmod('/workspace', 0); os._exit(3)")
+    cell = run("import os; os.getcwd()")
+    assert cell.result == "'/home/user'", cell
+    assert "/workspace can't be entered any more: cells begin in the jail's home" in cell.text("stderr")
+    run("os.chmod('/workspace', 0o755); os._exit(3)")
+    assert run("import os; os.getcwd()").result == "'/workspace'"
+
+
+CHANGES = {
+    "removed": "os.remove('.venv')",
+    "a file": "os.remove('.venv'); open('.venv', 'w').close()",
+    "leads nowhere": "os.remove('.venv'); os.symlink('/no/such/place', '.venv')",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_environments_link_that_a_cell_takes_away(start, nothing_left, change):
+    """No Python can be started then; the error names what brings it back, and that does."""
+    folder = nothing_left / f"link-{change}".replace(" ", "-")
+    (folder / "work").mkdir(parents=True)
+    make = [PLAIN_PYTHON, "-m", "venv", "--without-pip", "--system-site-packages", folder / "envs/own"]
+    subprocess.run(make, check=True)
+    (folder / "work/.venv").symlink_to("../envs/own")
+    sets = [word for each in COLD for word in ("--set", each)]
+    python = str(folder / "work/.venv/bin/python")
+    argv = [CELLBLOCK, "kernel", "--python", python, *sets, "-f", "{connection_file}"]
+    k = start(argv=argv, workspace=folder / "work")
+    client = k.client
+    client.run(f"import os; {CHANGES[change]}; os._exit(3)")
+    for _ in range(2):
+        error = client.run("1").content
+        assert error["ename"] == "IsolationError", error
+        assert "have removed or replaced" in error["evalue"] and "`cellblock discard`" in error["evalue"], error
+    assert layers.ask(k, "discard")["status"] == "ok"
+    assert client.run("import sys; sys.prefix").result == repr(str(folder / "work/.venv"))
