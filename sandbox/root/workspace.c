@@ -227,6 +227,7 @@ static int folder_mount(struct cb_jail *jail, int *ret_mnt)
 
 static int overlay_mount(struct cb_jail *jail, const struct cb_overlay_size *size, int *ret_mnt, struct cb_err *err)
 {
+	bool again = jail->upper_fd[CB_UPPER_WORKSPACE] >= 0;
 	CB_AUTO_FD lower = -1;
 	int r = folder_mount(jail, &lower);
 
@@ -240,7 +241,7 @@ static int overlay_mount(struct cb_jail *jail, const struct cb_overlay_size *siz
 			"discard` makes room for a new layer.",
 			"the layer of changes can't be used again: a jail that had it was ended while it was being "
 			"built");
-	if (r == -ENOSPC)
+	if (again && r == -ENOSPC) /* a new layer has room: it is the host that has none (fs.mount-max) */
 		return cb_err_set(err, r, STEP,
 				  "`cellblock commit` still writes the changes to the folder; then, or without, "
 				  "`cellblock discard` makes room. Raise limits.inodes for the next kernels.",
