@@ -28,6 +28,8 @@ int cb_kernelspec_remove(const char *folder, struct cb_err *err);
 int cb_kernelspec_remove_files(const char *folder);
 /* Removes compiled modules and the like in the folder "pycache" of this one. */
 int cb_kernelspec_remove_cache(int folder);
+/* Removes what a killed process left there of files that it was writing. */
+int cb_kernelspec_remove_temporaries(int folder);
 
 /* uninstall_all.c */
 int cb_uninstall_all(const struct cb_options *o, struct cb_err *err);

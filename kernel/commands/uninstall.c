@@ -124,6 +124,49 @@ int cb_kernelspec_remove_cache(int folder)
 	return r < 0 ? r : remove_at(folder, "pycache", AT_REMOVEDIR);
 }
 
+/* Letters and digits that chance chose, of which nearly all have two kinds: no word (.backup) and no date (.250131),
+ * which are a user's own copies. */
+static bool is_random(const char *end)
+{
+	int upper = 0, lower = 0, digits = 0;
+
+	for (const char *c = end; *c != '\0'; c++) {
+		upper += *c >= 'A' && *c <= 'Z';
+		lower += *c >= 'a' && *c <= 'z';
+		digits += *c >= '0' && *c <= '9';
+	}
+	return strlen(end) == 6 && upper + lower + digits == 6 && upper < 6 && lower < 6 && digits < 6;
+}
+
+/* What cb_file_replace makes: regular, for its user alone until it is whole. A name in doubt is left. */
+static bool is_temporary(int folder, const char *name)
+{
+	const char *dot = strrchr(name, '.');
+	CB_AUTO_PATH whole = dot != NULL ? strndup(name, (size_t)(dot - name)) : NULL;
+	struct stat st;
+	bool ours;
+
+	if (whole == NULL || !is_random(dot + 1))
+		return false;
+	ours = strcmp(whole, "kernel.json") == 0 || strcmp(whole, "interpreter.json") == 0;
+	for (size_t i = 0; i < CB_KERNELSPEC_LOGOS; i++)
+		ours = ours || strcmp(whole, cb_kernelspec_logos[i]) == 0;
+	return ours && fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
+	       (st.st_mode & 0777) == 0600;
+}
+
+int cb_kernelspec_remove_temporaries(int folder)
+{
+	CB_AUTO_FOLDER dir = cb_folder_open(folder, ".", O_NOFOLLOW);
+	const struct dirent *entry;
+	int r = dir != NULL ? 0 : -errno;
+
+	while (r == 0 && (entry = cb_folder_next(dir)) != NULL)
+		if (is_temporary(folder, entry->d_name))
+			r = remove_at(folder, entry->d_name, 0);
+	return r;
+}
+
 /* Files are left in a folder that are not ours. */
 static bool has_others(int code)
 {
@@ -142,9 +185,11 @@ int cb_kernelspec_remove_files(const char *path)
 	if (r == 0)
 		r = cb_kernelspec_remove_cache(folder);
 	if (r == 0 || has_others(r)) {
-		int facts = remove_at(folder, "interpreter.json", 0);
+		int rest = cb_kernelspec_remove_temporaries(folder);
 
-		r = facts < 0 ? facts : r;
+		if (rest == 0)
+			rest = remove_at(folder, "interpreter.json", 0);
+		r = rest < 0 ? rest : r;
 	}
 	if (r == 0 && rmdir(path) < 0)
 		r = -errno;

@@ -108,6 +108,8 @@ static void remove_cached(struct removal *a, const char *path)
 	CB_AUTO_FD folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	int r = folder < 0 ? -errno : cb_kernelspec_remove_cache(folder);
 
+	if (r == 0)
+		r = cb_kernelspec_remove_temporaries(folder);
 	if (r == 0 && unlinkat(folder, "interpreter.json", 0) < 0 && errno != ENOENT)
 		r = -errno;
 	if (r == 0 && rmdir(path) < 0)

@@ -97,6 +97,13 @@ def half(folder, name):
     (folder / name / "logo-64x64.png").write_text("")
     for each in ("bundle.pyc", "bundle.pyc.Ab12cd", "fontlist-v390.json.Ab12cd", "trees-33-1.pkl.Ab12cd"):
         (folder / name / "pycache" / each).write_text("")
+    for each in ("interpreter.json.Ab12cd", "kernel.json.xyzabC", "logo-svg.svg.a1b2c3"):
+        temporary(folder / name / each)
+
+
+def temporary(path):
+    path.touch(0o600)
+    path.chmod(0o600)
 
 
 def test_what_an_interrupted_command_leaves(env, tmp_path):
@@ -108,6 +115,13 @@ def test_what_an_interrupted_command_leaves(env, tmp_path):
     (user / "other/interpreter.json").write_text("{}")  # somebody else's
     (user / "link/kernel.json").symlink_to("/no/such/disk/kernel.json")
     (user / "full/pycache/mine").write_text("")
+    # a user's own: words, dates, other names, what others may read, and what is no file
+    own = ["kernel.json.backup", "interpreter.json.BACKUP", "kernel.json.250131", "mine.json.Ab12cd", "k.Ab12cd"]
+    for each in (*own, "kernel.json.Read1y"):
+        temporary(user / "full" / each)
+    (user / "full/kernel.json.Read1y").chmod(0o644)
+    (user / "full/kernel.json.L1nked").symlink_to("mine")
+    own += ["kernel.json.Read1y", "kernel.json.L1nked", "pycache/mine"]
     cache = tmp_path / ".cache/cellblock"
     half(cache, "0123456789abcdef")
     (cache / "0123456789abcdef/logo-64x64.png").unlink()
@@ -122,7 +136,7 @@ def test_what_an_interrupted_command_leaves(env, tmp_path):
     assert f"in {user}/full files are left that install did not write" in said
     assert {p.name for p in user.iterdir()} == {"full", "other", "link"} and not cache.exists()
     assert wheels.files_below(user / "other") | wheels.files_below(user / "link") == kept
-    assert wheels.files_below(user / "full") == {"pycache/mine"}
+    assert wheels.files_below(user / "full") == set(own)
     assert "kernelspec" not in run("uninstall", "--all", env=env)
     assert "no kernelspec in" in run("uninstall", "--name", "full", env=env, status=1)
 
