@@ -171,13 +171,19 @@ static int read_file(const char *path, bool ceiling, struct cb_policy *p, struct
 static int read_named(const char *name, struct cb_policy *p, struct cb_err *err)
 {
 	char *path = NULL;
+	struct stat st;
 	int r = cb_policy_find(name, &path, err);
 
 	if (r < 0)
 		return r;
 	free(p->name);
 	p->name = path;
-	return read_file(path, false, p, err);
+	r = read_file(path, false, p, err);
+	if (r == -EACCES && lstat(path, &st) < 0) /* as in the home of another user, which a service may have in HOME */
+		return cb_err_set(err, r, "policy",
+				  "Set HOME or JUPYTER_CONFIG_DIR, or name the file by its path.", "%s: %s", path,
+				  strerror(-r));
+	return r;
 }
 
 static int apply_set(struct cb_policy *p, const char *assignment, struct cb_err *err)

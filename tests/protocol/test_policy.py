@@ -103,6 +103,15 @@ def test_one_that_cannot_be_reached_is_not_replaced_by_a_later_one(folder):
     assert said.returncode == 2 and f"{strict}: No such file" in said.stderr, said
 
 
+def test_a_service_whose_home_is_anothers(folder, ordinary_user):
+    kernels.let_in(folder / "work")
+    (folder / "home").mkdir(mode=0o700)
+    as_user = ["runuser", "-u", ordinary_user.pw_name, "--", "env", "-u", "JUPYTER_CONFIG_DIR", f"HOME={folder}/home"]
+    said = explain(folder / "work", "--policy", "team", before=as_user)
+    assert said.returncode == 2 and f"{folder}/home/.jupyter/cellblock/team.json: Permission denied" in said.stderr
+    assert "Set HOME or JUPYTER_CONFIG_DIR, or name the file by its path." in said.stderr
+
+
 def test_from_a_folder_that_is_no_workspace(folder):
     """In Jupyter's own the default workspace is an empty folder in memory."""
     own = folder / "home/.jupyter/cellblock"
