@@ -290,8 +290,13 @@ void cb_checkpoint_answer(struct cb_transactions *tx, struct cb_request *r)
 		(branches ? cb_branches_list : cb_checkpoints_list)(tx, &j);
 		cb_reply_json(tx->jupyter, r, &j);
 	} else if (name_of(tx, r, name)) {
-		struct cb_twin *t = cb_twins_named(tx, name);
+		struct cb_twin *t = cb_twins_named(tx, name), *held = tx->twins.unasked ? tx->twins.waking : NULL;
 
+		if (t == NULL && held != NULL && strcmp(held->name, name) == 0) { /* all there is: only its name goes */
+			held->name[0] = '\0';
+			cb_reply_ok(tx->jupyter, r);
+			return;
+		}
 		if (t == NULL) {
 			cb_reply_error(tx->jupyter, r, ENAME, "there is no checkpoint \"%s\"", name);
 			return;

@@ -34,6 +34,7 @@
 #define RESUME_ROOM (1 << 16)	      /* bytes of the wire's queue that a RESUME leaves free */
 #define MOMENTS (10000 * MS)	      /* who dies in these, with nothing to do, is not what was kept */
 #define IDLE_DEATHS 3		      /* with nothing to do: from then on it is woken for a request only */
+#define LIVED (600000 * MS)	      /* who dies later than this does not die again and again */
 
 static void begin(struct cb_transactions *tx, struct cb_twin *t)
 {
@@ -89,7 +90,12 @@ static bool died_of_itself(const struct cb_transactions *tx)
 /* The next one may do the same, for ever. */
 static void count_idle_death(struct cb_transactions *tx)
 {
-	if (!died_with_nothing_to_do(tx) || ++tx->twins.idle_deaths != IDLE_DEATHS)
+	struct cb_twins *w = &tx->twins;
+
+	if (!died_with_nothing_to_do(tx))
+		return;
+	w->idle_deaths = cb_now_ns() - w->confirmed_ns > LIVED ? 0 : w->idle_deaths + 1;
+	if (w->idle_deaths != IDLE_DEATHS)
 		return;
 	cb_execution_note(&tx->shells->execution,
 			  "Python has ended %d times while nothing was asked of it. If it goes on so, its state is "
@@ -301,14 +307,18 @@ static bool waits_for_a_request(const struct cb_transactions *tx)
 	       !tx->guest->events->wanted(tx->guest->kernel) && !cb_branches_any(tx);
 }
 
-/* It may have been killed while a request, memory or files were awaited: nobody tells of that before it is to go on. */
+/* It may have been killed while a request, memory or files were awaited: nobody tells of that before it is to go on.
+ * There is no copy of it yet: until then the kernel's OOM killer spares it, as any twin. */
 static void wake(struct cb_transactions *tx, const struct cb_twin *t)
 {
 	struct cb_twins *w = &tx->twins;
 
 	w->unasked = waits_for_a_request(tx);
 	cb_loop_arm(tx->loop, w->deadline_timer, w->unasked ? 0 : cb_now_ns() + RESTORE_DEADLINE);
-	if (!w->unasked && resume(tx, t) < 0)
+	if (w->unasked)
+		return;
+	(void)cb_broker_score(&tx->guest->broker, CB_BROKER_OOM_FIRST, tx->guest->jail, t->pid);
+	if (resume(tx, t) < 0)
 		cb_twins_failed(tx, "it had ended");
 }
 
@@ -342,7 +352,6 @@ void cb_twins_restored(struct cb_transactions *tx)
 		return;
 	cb_guest_last_words(tx->guest);
 	cb_checkpoints_gone(tx); /* also those that it asked for with these */
-	(void)cb_broker_score(&tx->guest->broker, CB_BROKER_OOM_FIRST, tx->guest->jail, t->pid);
 	r = cb_guest_become(tx->guest, &t->ends, t->pid);
 	cb_comms_reset(tx->jupyter, &tx->guest->comms, &t->comms);
 	if (r < 0) {

@@ -224,6 +224,34 @@ static void test_deleted_while_it_takes_over(void **state)
 	rig_twin_close(&next);
 }
 
+/* Held until something is asked of it: for how long nobody knows. All that there is goes on without the name. */
+static void test_deleted_while_it_is_held(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+	struct rig_twin first = rig_twin(r), a = make(r, "a");
+
+	rig_init_tell(r, CB_INIT_GONE, (int)first.number);
+	rig_twin_close(&first);
+	r->k.transactions.twins.idle_deaths = 3;
+	rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
+	rig_init_expect(r, CB_INIT_RESTORE, (int)a.number);
+	rig_init_tell(r, CB_INIT_RESTORED, (int)a.number);
+	rig_barrier(r);
+	refused(r, "delete_checkpoint", "{\"name\":\"b\"}", "there is no checkpoint");
+	const char *id = ask(r, "delete_checkpoint", "{\"name\":\"a\"}");
+
+	expect_reply(r, "cellblock_delete_checkpoint_reply", id, "ok", "ok");
+	id = ask(r, "list_checkpoints", "{}");
+	expect_reply(r, "cellblock_list_checkpoints_reply", id, "ok", "\"checkpoints\":[]");
+	(void)rig_execute(r, "next");
+	struct rig_request resume = rig_twin_goes_on(r, &a);
+
+	rig_twin_resumed(r, &resume);
+	first = rig_twin(r);
+	assert_null(cb_twins_named(&r->k.transactions, "a"));
+	rig_twin_close(&first);
+}
+
 static bool is_born(struct rig *r)
 {
 	return r->k.transactions.twins.coming != NULL && r->k.transactions.twins.coming->born;
@@ -751,6 +779,7 @@ int main(void)
 		T(test_back_to_a_name),
 		T(test_back_to_a_name_without_copies),
 		T(test_copy_is_not_born),
+		T(test_deleted_while_it_is_held),
 		T(test_deleted_while_it_is_made),
 		T(test_a_name_takes_over_and_is_not_copied),
 		T(test_deleted_before_it_is_believed),

@@ -293,6 +293,55 @@ static struct rig_twin left_to_a_request(struct rig *r)
 	return t;
 }
 
+/* What the broker was last told of whom the kernel's OOM killer is to take; 0 = nothing since then. */
+static uint32_t rank(struct rig *r)
+{
+	struct cb_broker_request q;
+	uint32_t last = 0;
+
+	while (recv(r->broker, &q, sizeof(q), MSG_DONTWAIT) == (ssize_t)sizeof(q))
+		if (q.op == CB_BROKER_OOM_FIRST || q.op == CB_BROKER_OOM_LAST)
+			last = q.op;
+	return last;
+}
+
+/* While it is held there is no copy of it: it goes first for the host's lack of memory only when it is woken. */
+static void test_a_held_state_is_spared(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t = left_to_a_request(r);
+
+	assert_int_equal(rank(r), CB_BROKER_OOM_LAST);
+	(void)rig_execute(r, "a");
+	struct rig_request resume = rig_twin_goes_on(r, &t);
+
+	assert_int_equal(rank(r), CB_BROKER_OOM_FIRST);
+	rig_twin_resumed(r, &resume);
+	t = rig_twin(r);
+	assert_int_equal(rank(r), CB_BROKER_OOM_LAST); /* its copy */
+	rig_twin_close(&t);
+}
+
+/* As a server in a thread, which the host's lack of memory ends every few weeks. */
+static void test_dies_long_after_it_came_back(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t = rig_twin(r);
+
+	for (int i = 0; i < 5; i++) {
+		if (i > 0)
+			r->k.transactions.twins.confirmed_ns -= 601 * 1000000000LL;
+		rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
+		struct rig_request resume = rig_twin_wakes(r, &t);
+
+		rig_twin_resumed(r, &resume);
+		t = rig_twin(r);
+		rig_until(r, none_coming);
+	}
+	assert_string_equal(r->k.shells.execution.note, "");
+	rig_twin_close(&t);
+}
+
 static void test_dies_of_itself_again_and_again(void **state)
 {
 	static const char *const asks[][2] = { { "execute_request", "{\"code\":\"a\"}" },
@@ -494,6 +543,8 @@ int main(void)
 		T(test_restored_too_late),
 		T(test_killed_before_it_is_woken),
 		T(test_dies_of_itself_again_and_again),
+		T(test_a_held_state_is_spared),
+		T(test_dies_long_after_it_came_back),
 		T(test_dies_of_itself_and_is_not_used),
 		T(test_a_loss_is_not_made_good),
 		T(test_calls_of_two_losses),
