@@ -41,8 +41,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define FREEZE_MS 10   /* a stop is repeated so often */
-#define HEARD_MAX 1024 /* messages; sockets hold fewer */
+#define FREEZE_MS 10	    /* a stop is repeated so often */
+#define FREEZE_MAX_MS 1000  /* where nobody is left who could undo it unseen */
+#define HEARD_MAX 1024	    /* messages; sockets hold fewer */
 
 /* Where the kernel does not end all with us, we do. */
 static uid_t sweep_uid;
@@ -53,6 +54,7 @@ static struct {
 	pid_t guest;
 	bool twins;  /* may register: where nothing stands between a jail's processes and others there are none */
 	bool frozen; /* the guest has ended, and nobody runs until the supervisor says so */
+	bool alone;  /* and only twins are left, our children: we hear of one that goes on all the same */
 	bool died;   /* one that took over did while frozen: that is told when it would run again */
 	int status;
 } self;
@@ -282,6 +284,7 @@ static void restore(uint32_t number)
 		leave(0);
 	self.guest = guest;
 	self.died = false;
+	self.alone = !cb_twins_any_branch();
 	cb_init_tell(CB_INIT_RESTORED, (int)number);
 }
 
@@ -290,7 +293,7 @@ static void go_on(void)
 {
 	if (!self.frozen)
 		return;
-	self.frozen = false;
+	self.frozen = self.alone = false;
 	cb_twins_go_on();
 	if (self.died)
 		guest_ended(self.status);
@@ -375,6 +378,12 @@ static bool obey(void)
 	return true;
 }
 
+/* It may be held for hours, until something is asked of it. */
+static int longer(int pause)
+{
+	return 2 * pause < FREEZE_MAX_MS ? 2 * pause : FREEZE_MAX_MS;
+}
+
 /* The supervisor is heard first: a number is announced before anybody registers with it. What was there to be read may
  * have been read already, by reap() when the guest had ended. */
 static _Noreturn void loop(void)
@@ -382,12 +391,15 @@ static _Noreturn void loop(void)
 	struct pollfd p[] = { { .fd = CB_INIT_FD_LINK, .events = POLLIN },
 			      { .fd = CB_INIT_FD_SIGNALS, .events = POLLIN },
 			      { .fd = CB_INIT_FD_REGISTRY, .events = POLLIN } };
+	int pause = FREEZE_MS, come;
 	bool more = false;
 
 	for (;;) {
 		if (self.frozen)
 			cb_twins_stop_all();
-		if (poll(p, 3, more ? 0 : self.frozen ? FREEZE_MS : -1) < 0)
+		come = poll(p, 3, more ? 0 : self.frozen ? pause : -1);
+		pause = self.alone && come == 0 && !more ? longer(pause) : FREEZE_MS;
+		if (come < 0)
 			continue;
 		if (more || p[1].revents != 0)
 			more = reap();

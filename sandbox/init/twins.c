@@ -115,6 +115,14 @@ bool cb_twins_any(void)
 	return false;
 }
 
+bool cb_twins_any_branch(void)
+{
+	for (int i = 0; i < CB_TWINS_MAX; i++)
+		if (twins[i].pid != 0 && twins[i].branch)
+			return true;
+	return false;
+}
+
 pid_t cb_twins_branch_pid(uint32_t number)
 {
 	int i = number != 0 ? find(number) : -1;

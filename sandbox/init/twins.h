@@ -24,6 +24,7 @@ int cb_twins_register(int registry, pid_t guest);
 void cb_twins_reaped(pid_t pid, int status);
 /* Is there one that could take over? */
 bool cb_twins_any(void);
+bool cb_twins_any_branch(void); /* which has children, that have others for a parent than us */
 /* Nobody runs any more but pid 1; again and again, since one who does not stop at once can wake others up. */
 void cb_twins_stop_all(void);
 /* All that is stopped runs again. */
