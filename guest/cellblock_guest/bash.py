@@ -25,7 +25,7 @@ from .refusals import Refusals
 from .wire import Wire, take_message_max
 
 _PATIENCE, _PATIENCE_MAX = 50, 1000  # ms
-_OUT, _ANSWERS, _STDERR = 200, 201, 202  # fds of bash's: where users' scripts have none
+_OUT, _ANSWERS, _STDERR, _NULL = 200, 201, 202, 203  # fds of bash's: where users' scripts have none
 _ENVIRONMENT = {"PS1": "", "PS2": "", "TERM": "xterm-256color", "PAGER": "cat", "GIT_PAGER": "cat", "MANPAGER": "cat"}
 # `read` from the cell's own input, which is empty, asks the user; anything else is the builtin's.
 _SET_UP = r"""
@@ -84,8 +84,8 @@ def _dies_of_interrupt(pid, group):
 
 def _untraced(command):
     """One of ours, which `set -x` does not show. Without quotes: what an interrupt makes bash forget of it might leave
-    one open."""
-    return "{ %s; } 2>/dev/null" % command
+    one open. Without a file: after `set -r` bash writes to none."""
+    return "{ %s; } 2>&%d" % (command, _NULL)
 
 
 class Ended(Exception):
@@ -99,10 +99,12 @@ class Session:
         self._interrupts = interrupts
         ours_out, out = os.pipe()
         answers, ours_answers = os.pipe()
-        inherited = [fcntl.fcntl(fd, fcntl.F_DUPFD, at) for fd, at in ((out, _OUT), (answers, _ANSWERS), (2, _STDERR))]
-        for fd in (out, answers):
+        null = os.open(os.devnull, os.O_WRONLY)
+        places = (out, _OUT), (answers, _ANSWERS), (2, _STDERR), (null, _NULL)
+        inherited = [fcntl.fcntl(fd, fcntl.F_DUPFD, at) for fd, at in places]
+        for fd in (out, answers, null):
             os.close(fd)
-        if inherited != [_OUT, _ANSWERS, _STDERR]:
+        if inherited != [at for _, at in places]:
             raise OSError("fds %s are taken" % inherited)
         self._process = subprocess.Popen(
             ["bash", "--noprofile", "--norc", "--noediting", "-i", "-s"],
@@ -150,7 +152,7 @@ class Session:
     def ask(self, command):
         """What a command of ours prints."""
         end = _untraced("builtin printf \\\\0 >&%d" % _OUT)
-        self.tell("{ builtin printf Q; %s; } >&%d 2>/dev/null </dev/null\n%s" % (command, _OUT, end))
+        self.tell("{ builtin printf Q; %s; } >&%d 2>&%d </dev/null\n%s" % (command, _OUT, _NULL, end))
         while True:
             try:
                 kind, text = self.listen(lambda: self.interrupt(end))

@@ -115,6 +115,13 @@ def test_a_trace_shows_the_cells_own_commands(session):
     assert "__cellblock" not in text and "builtin" not in text
 
 
+def test_a_restricted_bash_goes_on(session):
+    assert session.run("set -r; echo one").text() == "one\n"
+    assert session.run("echo two; (exit 3)").error["evalue"] == "status 3"
+    assert "restricted" in session.run("echo three >file").text("stderr")
+    assert "compgen" in session.request("complete_request", {"code": "compg", "cursor_pos": 5}).content["matches"]
+
+
 def test_a_command_reads_nothing_of_ours(session):
     assert session.run("cat; echo end").text() == "end\n"
     assert session.run("wc -c <&0; head -c 10").text() == "0\n"
