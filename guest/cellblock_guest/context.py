@@ -89,16 +89,43 @@ def patch_subprocess(module, flush):
     module.Popen.__new__ = __new__
 
 
-def patch_system(flush):
+class _Flushing:
+    """A builtin of os that starts a child. No function, which would be a method where a class has it as an attribute:
+    a builtin is none."""
+
+    def __init__(self, builtin, flush):
+        self._flush, self.__wrapped__ = flush, builtin
+        self.__name__ = self.__qualname__ = builtin.__name__
+        self.__module__, self.__doc__ = "os", builtin.__doc__
+
+    def __call__(self, /, *args, **kwargs):
+        self._flush()
+        return self.__wrapped__(*args, **kwargs)
+
+    def __reduce__(self):
+        return self.__name__  # found in os, also where there is no guest
+
+    def __repr__(self):
+        return repr(self.__wrapped__)
+
+
+def patch_os(flush):
     """flush: as for patch_subprocess."""
-    run = os.system
+    for name in ("system", "posix_spawn", "posix_spawnp"):
+        if hasattr(os, name):  # a libc may lack it
+            setattr(os, name, _Flushing(getattr(os, name), flush))
 
-    def system(command):
+
+def patch_spawn(module, flush):
+    """module is multiprocessing.util, just imported. flush: as for patch_subprocess."""
+    start = module.spawnv_passfds
+
+    def spawnv_passfds(path, args, passfds):
         flush()
-        return run(command)
+        return start(path, args, passfds)
 
-    system.__qualname__, system.__module__, system.__doc__ = "system", "os", run.__doc__
-    os.system = system
+    spawnv_passfds.__module__, spawnv_passfds.__qualname__ = start.__module__, start.__qualname__
+    module.spawnv_passfds = spawnv_passfds
 
 
 def patch_socket(module):

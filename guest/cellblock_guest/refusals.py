@@ -485,7 +485,8 @@ def _chain(error):
 def _by_fork(tb):
     name = ""
     while tb is not None:
-        name, last = tb.tb_frame.f_code.co_name, tb
+        if tb.tb_frame.f_globals is not vars(context):  # what flushes before a child starts
+            name, last = tb.tb_frame.f_code.co_name, tb
         tb = tb.tb_next
     if name in _FORKS:
         return True

@@ -55,6 +55,13 @@ RAISED = {
     "memory": ("raise MemoryError", "MemoryError", "limits.memory is 512M"),
     "thread": ('raise RuntimeError("can\'t start new thread")', "RuntimeError", "limits.pids is 100"),
     "fork": ("def fork(): raise BlockingIOError(11, 'x')\nfork()", "BlockingIOError", "limits.pids is 100"),
+    "spawn": (
+        "import os\nr, w = os.pipe(); os.set_blocking(r, False)\n"
+        "os.posix_spawn.__wrapped__ = os.read  # which raises the same\n"
+        "def _posix_spawn(): os.posix_spawn(r, 1)\n_posix_spawn()",
+        "BlockingIOError",
+        "limits.pids is 100",
+    ),
     "socket": ("raise BlockingIOError(11, 'x')", "BlockingIOError", None),
     "own": ("raise ValueError('x')", "ValueError", None),
 }

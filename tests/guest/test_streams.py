@@ -45,12 +45,35 @@ def test_what_was_flushed_is_out_when_python_ends(new_guest, line, end):
     assert _all_text(guest) == "".join("%d\n" % i for i in range(500))
 
 
-@pytest.mark.parametrize("start", ["subprocess.run(kill, shell=True)", "os.system(kill)"])
+STARTS = [
+    "subprocess.run(kill, shell=True)",
+    "os.system(kill)",
+    "os.posix_spawn('/bin/sh', ['sh', '-c', kill], {}); time.sleep(100)",
+    "os.posix_spawnp('sh', ['sh', '-c', kill], {}); time.sleep(100)",
+    "multiprocessing.util.spawnv_passfds(b'/bin/sh', ['sh', '-c', kill], []); time.sleep(100)",
+]
+
+
+@pytest.mark.parametrize("start", STARTS)
 def test_what_was_printed_is_out_before_a_child_starts(new_guest, start):
     """Whose text comes by another way. This one ends Python, and with it what it still holds."""
     guest = new_guest()
-    guest.start("import os, subprocess\nkill = 'kill -9 $PPID'\nfor i in range(500): print(i)\n" + start)
+    imports = "import multiprocessing.util, os, subprocess, time\n"
+    guest.start(imports + "kill = 'kill -9 $PPID'\nfor i in range(500): print(i)\n" + start)
     assert _all_text(guest) == "".join("%d\n" % i for i in range(500))
+
+
+@pytest.mark.parametrize("name", ["system", "posix_spawn", "posix_spawnp"])
+def test_what_starts_a_child_is_as_a_builtin(guest, name):
+    code = "import os, pickle\nf = os.%s\n" % name
+    code += "pickle.loads(pickle.dumps(f)) is f, f.__name__, f.__doc__[0] > ' '"
+    assert guest.run(code).result == repr((True, name, True))
+
+
+def test_os_system_can_be_the_attribute_of_a_class(guest):
+    result = guest.run("import os\nclass A: run = os.system\nA().run('exit 3') >> 8, os.system(command='true')")
+    assert result.result == "(3, 0)"
+    assert guest.run("import inspect; str(inspect.signature(A.run))").result == "'(command)'"
 
 
 def test_order_against_displays(guest):
