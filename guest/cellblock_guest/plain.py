@@ -66,12 +66,15 @@ class PlainShell:
         self.execution_count = metadata.get("execution_count") or self.execution_count
         self.value_wanted = metadata.get("value")
         self._payload = []
-        error = traceback = None
+        error = traceback = self._failure = None
         try:
             run = guest.output.flushing
             error, traceback = guest.interrupts.run(guest.aio.run_plain, run, self._run, content["code"], silent)
         except BaseException as e:
             error, traceback = e, self._format(e)
+            if self._failure and isinstance(e, KeyboardInterrupt):
+                error, traceback = self._failure  # it had failed already
+        self._failure = None
         if guest.transactions.ended:
             error, content = None, {}
         if error is None:
@@ -112,7 +115,8 @@ class PlainShell:
         if self.guest.debugger:
             BaseException.with_traceback(e, own_frames_off(e.__traceback__))
             self.guest.debugger.cell_failed(e)
-        return e, self._format(e)
+        self._failure = e, self._format(e)
+        return self._failure
 
     async def _run_awaiting(self, codes):
         try:

@@ -277,8 +277,10 @@ class ZMQInteractiveShell(InteractiveShell):
 
     def _showtraceback(self, etype, evalue, stb):
         stb = [str(line) for line in stb]
-        self.guest.output.flush_replaced()
-        self.guest.interrupts.shielded(self._send_error, etype.__name__, safe_str(evalue), stb, evalue)
+        try:
+            self.guest.output.flush_replaced()
+        finally:  # also when that was interrupted
+            self.guest.interrupts.shielded(self._send_error, etype.__name__, safe_str(evalue), stb, evalue)
         exceptions = getattr(self.history_manager, "exceptions", None)
         if exceptions is not None:
             exceptions[self.cell_number] = {"ename": etype.__name__, "evalue": safe_str(evalue), "traceback": stb}

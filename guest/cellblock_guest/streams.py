@@ -10,7 +10,7 @@ import io
 import os
 import sys
 from _thread import allocate_lock
-from threading import RLock
+from threading import RLock, local
 from time import monotonic
 
 from . import context
@@ -24,6 +24,10 @@ _DIRECT = 50  # writes that may go out one by one; one more every _REFILL second
 _REFILL = 0.001
 _TICK = 0.01  # the flusher's period while there is output
 _QUIET_TICKS = 100  # after so many idle ticks it parks
+
+
+class _OfThread(local):
+    in_replaced = False  # it flushes what was replaced
 
 
 class Output:
@@ -43,7 +47,7 @@ class Output:
         self.held_in_child = {}
         self.parked = self._was_parked = True
         self._bell = None
-        self._in_replaced = False
+        self._of_thread = _OfThread()
 
     def writer(self, flags):
         """The write function of a stream; as short as can be, for print calls it twice."""
@@ -129,21 +133,22 @@ class Output:
 
     def flush_replaced(self):
         """What cells have put in the place of sys.stdout and sys.stderr may hold text, too. That is user code: for
-        where an interrupt may come. It may show something in its turn, which does not begin it again."""
+        where an interrupt may come. It may show something in its turn, which does not begin it again; nor is it begun
+        again in this cell once it was interrupted, for it may hang in the same place."""
+        mine = self._of_thread
         for name in ("stdout", "stderr"):
             stream = getattr(sys, name, None)
-            if type(stream) is not OutStream and stream is not None and not self._in_replaced:
+            if type(stream) is not OutStream and stream is not None and not mine.in_replaced:
+                mine.in_replaced = True
                 try:
-                    self._in_replaced = True
                     stream.flush()
                 except Exception:  # it has no flush, or is closed
                     pass
-                finally:
-                    self._in_replaced = False
+                mine.in_replaced = False
 
     def flushing(self, function, *args):
         """Calls function, and flushes what was replaced at its end."""
-        self._in_replaced = False  # an interrupt may have come where that was about to be set
+        self._of_thread.in_replaced = False  # an earlier one may have been interrupted
         try:
             return function(*args)
         finally:

@@ -264,6 +264,40 @@ def test_an_interrupt_of_a_flush(new_guest):
     assert guest.run("sys.stdout = sys.__stdout__\nprint('works')").stdout == "works\n"
 
 
+SLOW = (
+    "import signal, sys, threading\nflushing = threading.Event()\nclass Slow:\n    def write(self, text): pass\n"
+    "    def flush(self):\n        sys.__stdout__.write('go\\n')\n        flushing.set()\n        while True: pass\n"
+)
+
+
+def test_a_flush_that_was_interrupted_is_not_begun_again(new_guest):
+    guest = new_guest()
+    guest.start(SLOW + "sys.stdout = Slow()\n1 / 0")
+    guest.until("STREAM", lambda f: "go" in f.content)
+    guest.interrupt()
+    result = guest.finish()
+    assert [e["ename"] for e in (result.error, result.of("ERROR")[0].content)] == ["ZeroDivisionError"] * 2
+    guest.start("6")
+    guest.until("STREAM", lambda f: "go" in f.content)  # the next cell tries it anew
+    guest.interrupt()
+    assert not guest.finish().ok
+
+
+def test_a_thread_that_flushes_keeps_no_cell_from_it(new_guest):
+    guest = new_guest()
+    result = guest.run(
+        "import io, sys, threading\nentered, go = threading.Event(), threading.Event()\n"
+        "class Waits(io.StringIO):\n    def flush(self):\n"
+        "        if threading.current_thread() is not threading.main_thread():\n"
+        "            entered.set(); go.wait()\n            return\n"
+        "        sys.__stdout__.write(self.getvalue()); self.seek(0); self.truncate()\n"
+        "sys.stdout = Waits()\nt = threading.Thread(target=display, args=(1,)); t.start()\n"
+        "entered.wait(); print('mine')"
+    )
+    assert result.stdout == "mine\n"
+    assert guest.run("go.set(); t.join(); print('next')").stdout == "next\n"
+
+
 def test_a_wrapper_that_is_dropped_leaves_the_stream_open(guest):
     code = "import io, sys\nfor text in ('one', 'two'):\n    f = io.TextIOWrapper(sys.stdout.buffer)\n"
     result = guest.run(code + "    print(text, file=f)\n    del f\nprint('three')")
