@@ -52,6 +52,15 @@ def _is_half_imported(frame, name):
     return frame is not None
 
 
+def is_of_a_handler(e):
+    """Whether a signal's handler of the user's has raised it, in the code where it was caught."""
+    handlers = Interrupts.call.__code__, Interrupts._call_user.__code__
+    tb = e.__traceback__
+    while tb is not None and tb.tb_frame.f_code not in handlers:
+        tb = tb.tb_next
+    return tb is not None
+
+
 class _Handler:
     """What Python has in the place of a handler of the user's."""
 

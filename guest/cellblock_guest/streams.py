@@ -15,6 +15,7 @@ from time import monotonic
 
 from . import context
 from . import wire_constants as W
+from .interrupts import is_of_a_handler
 from .jsontext import utf8
 from .threads import start_deaf
 
@@ -142,8 +143,9 @@ class Output:
                 mine.in_replaced = True
                 try:
                     stream.flush()
-                except Exception:  # it has no flush, or is closed
-                    pass
+                except Exception as e:  # it has no flush, or is closed
+                    if is_of_a_handler(e):
+                        raise
                 mine.in_replaced = False
 
     def flushing(self, function, *args):

@@ -298,6 +298,19 @@ def test_a_thread_that_flushes_keeps_no_cell_from_it(new_guest):
     assert guest.run("go.set(); t.join(); print('next')").stdout == "next\n"
 
 
+@pytest.mark.parametrize("number", ["SIGALRM", "SIGINT"])
+def test_what_a_signals_handler_raises_in_a_flush_is_shown(new_guest, number):
+    guest = new_guest()
+    guest.start(
+        SLOW + "class Late(Exception): pass\ndef late(*_): raise Late\nsignal.signal(signal.%s, late)\n"
+        "sys.stdout = Slow()\n"
+        "def alarm(): flushing.wait(); signal.pthread_kill(threading.main_thread().ident, signal.%s)\n"
+        "threading.Thread(target=alarm).start()\ndisplay(1)\nprint('not reached', file=sys.stderr)" % (number, number)
+    )
+    result = guest.finish()
+    assert result.error["ename"] == "Late" and result.stderr == ""
+
+
 def test_a_wrapper_that_is_dropped_leaves_the_stream_open(guest):
     code = "import io, sys\nfor text in ('one', 'two'):\n    f = io.TextIOWrapper(sys.stdout.buffer)\n"
     result = guest.run(code + "    print(text, file=f)\n    del f\nprint('three')")
