@@ -215,7 +215,13 @@ class Guest:
                     aio.wait_readable()
                 elif warm and not warm.done:
                     warm.while_quiet()
-            kind, request, content, metadata, buffers = wire.aside.pop(0) if wire.aside else wire.recv()
+            try:
+                kind, request, content, metadata, buffers = wire.aside.pop(0) if wire.aside else wire.recv()
+            except MemoryError:  # a cell has taken all, and caught what told it so
+                if not self._reserve or wire.is_torn():
+                    raise
+                self.free_reserve()
+                continue
             handler = self._handlers.get(kind)
             if handler is None:
                 if kind != W.INPUT_REPLY:  # a late reply to an interrupted input() is nothing

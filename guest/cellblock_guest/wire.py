@@ -137,7 +137,8 @@ class Wire:
             self.on_aside()
 
     def recv(self):
-        """The next frame: (type, request, content, metadata, buffers). Blocks; a signal is delivered after it."""
+        """The next frame: (type, request, content, metadata, buffers). Blocks; a signal is delivered after it. After a
+        MemoryError it can be called again, unless that came when a frame was read in part (is_torn)."""
         data = self._read(self._rest, W.HEADER_SIZE)
         kind, content_len, metadata_len, count, request, buffers_len, _flags = _header.unpack_from(data)
         body = content_len + metadata_len + 4 * count + buffers_len
@@ -158,6 +159,10 @@ class Wire:
                 at += length
         return kind, request, content, metadata, buffers
 
+    def is_torn(self):
+        """What was read is lost, and with it where the next frame begins."""
+        return self._rest is None
+
     def _read(self, data, size):
         if len(data) >= size:
             return data
@@ -166,9 +171,14 @@ class Wire:
                 chunk = os.read(self.fd, _CHUNK)
                 if not chunk:
                     self.die()
-                data = data + chunk if data else chunk
+                try:
+                    self._rest = data = data + chunk if data else chunk
+                except MemoryError:
+                    self._rest = None
+                    raise
             return data
         whole = bytearray(size)
+        self._rest = None
         whole[: len(data)] = data
         view, have = memoryview(whole), len(data)
         while have < size:

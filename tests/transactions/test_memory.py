@@ -23,6 +23,13 @@ for i in range(0, len(big), 4096):
     if i > 50 << 20 and not i % (1 << 20) and others(): time.sleep(0.01)  # who is faster than the look is ended
     while i >> 20 == 170 and others(): time.sleep(0.01)
 """
+FILL = """
+filled, size = [], 10 << 20
+while size >= 16:
+    try:
+        while True: filled.append(bytearray(size))
+    except MemoryError: size //= 2
+"""
 FORKS = """
 import os, signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -55,6 +62,18 @@ def test_a_bomb_costs_no_twin(client):
         assert (cell.about["state"], cell.about["limit"]) == ("restored", "memory"), (cell.content, cell.about)
         assert "limits.memory" in cell.content["evalue"] and "given_up" not in cell.about
         assert c.run("kept, kept is same").result == "([1], True)"
+
+
+def test_a_cell_that_has_filled_its_memory_is_not_undone(client):
+    """Python is told that there is no more, and keeps what it has: the kernel's own part finds room to go on."""
+    c = client("limits.memory=200M")
+    cell = c.run(FILL)
+    assert cell.ok, cell.content
+    assert c.run("kept, kept is same, len(filled) > 10").result == "([1], True, True)"
+    cell = c.run("del filled")
+    assert (cell.ok, cell.about["state"]) == (True, "kept"), (cell.content, cell.about)
+    cell = c.run("1 / 0")
+    assert (cell.content["ename"], cell.about["state"]) == ("ZeroDivisionError", "kept"), (cell.content, cell.about)
 
 
 def test_a_twin_is_given_up_for_a_cell_that_fits_without(client):
