@@ -100,8 +100,8 @@ static int set_mode(const char *link, mode_t mode)
 
 /* A mode by which others may write, of what is not found in the workspace, is not left to the kernel. By then a thread
  * may have exchanged the string, or the descriptor, for that of a file that was opened here, before which no mount
- * stands. So it is set on what is looked at. If that is such a file its name was not found: it has none any more, or
- * the mode is refused. */
+ * stands. So it is set on what is looked at. If that is such a file, or may be one that another jail has handed over, its
+ * name was not found: it has none any more, or the mode is refused. */
 static int set_mode_elsewhere(struct cb_request *q, const struct cb_entry *e, mode_t mode)
 {
 	CB_AUTO_FD fd = -1;
@@ -113,7 +113,7 @@ static int set_mode_elsewhere(struct cb_request *q, const struct cb_entry *e, mo
 		return r == -ESRCH ? -EROFS : r; /* it can't be looked at */
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	if (cb_is_served(fd) && st.st_nlink > 0)
+	if (cb_is_served(q, fd) && st.st_nlink > 0)
 		return -EROFS;
 	name_link(fd, link);
 	return set_mode(link, mode);

@@ -168,8 +168,9 @@ bool cb_entry_of_fd(struct cb_request *q, int fd, unsigned flags, struct cb_entr
 /* What the call is about, whatever it is, where no entry `e` was found; the descriptor leads to that and nothing else.
  */
 int cb_caller_meant(struct cb_request *q, const struct cb_entry *e, int *ret_fd);
-/* Whether a call that is served here has opened it for the jail: it lies on the workspace's writable mount. */
-bool cb_is_served(int fd);
+/* Whether a notifier may have opened it: it lies on the workspace's writable mount, or is a file on a mount that may be
+ * another jail's, which got it by a socket. */
+bool cb_is_served(struct cb_request *q, int fd);
 
 /* ---- links.c: what this jail itself has given names to; every function locks for itself ---- */
 

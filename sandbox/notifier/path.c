@@ -27,6 +27,8 @@
 
 #define PAGE 4096u
 #define STATUS_MAX (1u << 20) /* it lists all groups of a user, 65536 at most */
+#define MOUNTS_MAX (1u << 20)
+#define JAILS_FLAGS (ST_NOSUID | ST_NODEV) /* each mount that a jail writes has them */
 
 #ifndef PIDFD_THREAD /* Linux 6.9 */
 #define PIDFD_THREAD O_EXCL
@@ -517,11 +519,33 @@ static bool is_a_mount(int folder, const char *name)
 	return mount_of(folder, "", &around) < 0 || around != entry;
 }
 
-bool cb_is_served(int fd)
+/* Of those that the caller sees. */
+static bool is_own_mount(struct cb_request *q, uint64_t id)
+{
+	CB_AUTO_FD fd = -1;
+	char *text = NULL, key[32];
+	size_t n;
+	bool found;
+
+	if (cb_caller_open(q, "mountinfo", O_RDONLY, &fd) < 0 || cb_fd_read_all(fd, MOUNTS_MAX, &text, &n) < 0)
+		return false;
+	snprintf(key, sizeof(key), "\n%llu ", (unsigned long long)id); /* a path's newlines are spelt otherwise there */
+	found = strncmp(text, key + 1, strlen(key + 1)) == 0 || strstr(text, key) != NULL;
+	free(text);
+	return found;
+}
+
+bool cb_is_served(struct cb_request *q, int fd)
 {
 	uint64_t ours, its;
+	struct statfs fs;
+	struct stat st;
 
-	return mount_of(cb_notify_self.judge.root, "", &ours) < 0 || mount_of(fd, "", &its) < 0 || ours == its;
+	if (mount_of(cb_notify_self.judge.root, "", &ours) < 0 || mount_of(fd, "", &its) < 0 || ours == its)
+		return true;
+	if (fstatfs(fd, &fs) < 0 || fstat(fd, &st) < 0)
+		return true;
+	return S_ISREG(st.st_mode) && (fs.f_flags & JAILS_FLAGS) == JAILS_FLAGS && !is_own_mount(q, its);
 }
 
 /* Another mount may lie on the folder in the jail, or on the entry: what is below it is not meant. */

@@ -520,6 +520,68 @@ def test_what_is_exchanged_is_not_opened_to_others(work, where, way):
     assert bool(open_to_others(work)) == (where is outside), done
 
 
+# A jail hands its descriptor to another one, which has a writable mount of its own.
+GIVES = """
+import os, socket
+f = os.open('.git/MERGE_MSG', os.O_CREAT | os.O_RDWR, 0o600)
+LEAVE
+s = socket.socket(socket.AF_UNIX)
+s.bind('s')
+s.listen()
+print(flush=True)
+c = s.accept()[0]
+socket.send_fds(c, [b'x'], [f])
+c.recv(1)
+"""
+TAKES = """
+import os, socket
+c = socket.socket(socket.AF_UNIX)
+c.connect('s')
+f = socket.recv_fds(c, 1, 1)[1][0]
+assert os.fstat(f).st_mode & 0o777 == 0o600
+CHMOD
+"""
+
+
+@pytest.mark.parametrize("where", [outside, inside])
+@pytest.mark.parametrize("way", ["its descriptor", "its descriptor's name", "that of the process"])
+@pytest.mark.parametrize("leave", NAME_GOES)
+def test_no_descriptor_of_another_jail_opens_to_others(work, where, way, leave):
+    run = [CELLBLOCK, "run", "--set", "network.mode=full", "--python", PYTHON, "--"] if where is inside else []
+    gives = [*run, PYTHON, "-c", GIVES.replace("LEAVE", NAME_GOES[leave])]
+    with subprocess.Popen(gives, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "\n", other.communicate(timeout=120)
+        takes = [*run, PYTHON, "-c", TAKES.replace("CHMOD", BY_DESCRIPTOR[way])]
+        done = subprocess.run(takes, cwd=work, capture_output=True, text=True, timeout=120, check=False)
+        other.communicate(timeout=120)
+    assert bool(open_to_others(work)) == (where is outside), done
+    assert (done.returncode == 0) == (where is outside) and "recv_fds" not in done.stderr, done
+
+
+ELSEWHERE = {
+    "a file": "f = os.open('/tmp/a', os.O_CREAT | os.O_RDWR, 0o600)",
+    "a file whose name has gone": "f = os.open('/tmp/a', os.O_CREAT | os.O_RDWR, 0o600); os.link('/tmp/a', '/tmp/b');"
+    "os.unlink('/tmp/a')",
+    "a file without a name": "f = os.open('/tmp', os.O_TMPFILE | os.O_RDWR, 0o600)",
+    "a pipe": "f = os.pipe()[1]",
+    "stdout": "f = 1",
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_what_lies_elsewhere_is_opened_to_others(work, name):
+    script = f"import os; {ELSEWHERE[name]}; os.fchmod(f, 0o622); assert os.fstat(f).st_mode & 0o777 == 0o622"
+    argv = [CELLBLOCK, "run", "--python", PYTHON, "--", PYTHON, "-c", script]
+    flags = os.statvfs(work.parent).f_flag
+    if name == "stdout" and os.geteuid() == 0:
+        pytest.skip("root's file is not the jail's user's")
+    if name == "stdout" and flags & os.ST_NOSUID and flags & os.ST_NODEV:
+        pytest.skip("it lies on a mount that may be a jail's")
+    with open(work.parent / "out", "wb") as out:
+        done = subprocess.run(argv, cwd=work, stdout=out, stderr=subprocess.PIPE, timeout=120, check=False)
+    assert done.returncode == 0, done
+
+
 def test_who_shares_a_repository_goes_on(work):
     """Where a group may write already it may go on: it could put others into the place of what is there."""
     for name in (".git", ".git/refs/heads"):
