@@ -100,8 +100,8 @@ static int set_mode(const char *link, mode_t mode)
 
 /* A mode by which others may write, of what is not found in the workspace, is not left to the kernel. By then a thread
  * may have exchanged the string, or the descriptor, for that of a file that was opened here, before which no mount
- * stands. So it is set on what is looked at. If that is such a file, or may be one that another jail has handed over, its
- * name was not found: it has none any more, or the mode is refused. */
+ * stands. So it is set on what is looked at. If that is such a file, or may be one that another jail has handed over,
+ * its name was not found: it has none any more, or the mode is refused. */
 static int set_mode_elsewhere(struct cb_request *q, const struct cb_entry *e, mode_t mode)
 {
 	CB_AUTO_FD fd = -1;
@@ -117,6 +117,16 @@ static int set_mode_elsewhere(struct cb_request *q, const struct cb_entry *e, mo
 		return -EROFS;
 	name_link(fd, link);
 	return set_mode(link, mode);
+}
+
+/* Another jail may have moved it into a git folder between the look at it and this. Who moves one there looks at its
+ * mode after that: one of the two sees the other. Then the call is done again, with what its name means by then. */
+static int look_again(const struct cb_entry *e, const struct cb_judged *j, int fd, const char *link, mode_t mode)
+{
+	if ((mode & 022) == 0 || j->in_git || e->path[0] == '\0' || cb_entry_stays(e, j, fd))
+		return 0;
+	(void)set_mode(link, mode & ~(mode_t)022); /* not what it was before: who has moved it may have closed it */
+	return -CB_TOO_NEW;
 }
 
 void cb_serve_chmod(struct cb_request *q)
@@ -145,6 +155,8 @@ void cb_serve_chmod(struct cb_request *q)
 		r = set_mode(link, mode);
 	if (r == 0)
 		cb_made_copied(fd, &st);
+	if (r == 0)
+		r = look_again(&e, &j, fd, link, mode);
 	cb_change_unlock();
 	cb_request_done(q, r);
 }

@@ -242,6 +242,8 @@ int cb_entry_judge_closed(const struct cb_entry *e, enum cb_act act, struct cb_j
 /* A file's bits and its other names decide as well: what runs with another's rights, and what has names that nobody
  * here has seen, is not written. */
 int cb_entry_judge_file(const struct cb_entry *e, const struct stat *st, mode_t bits);
+/* Whether `fd`, which was opened as the entry, still lies where that was judged. */
+bool cb_entry_stays(const struct cb_entry *e, const struct cb_judged *j, int fd);
 /* What others made meanwhile can make a repository of it: then it goes again, by unlinkat's `flags`. */
 int cb_keep_made(const struct cb_entry *e, const struct cb_judged *j, int flags);
 

@@ -111,6 +111,14 @@ static bool is_at_its_name(const struct cb_entry *e, const struct cb_judged *j)
 	       fstat(fd, &there) == 0 && fstat(j->parent, &meant) == 0 && cb_is_same_file(&there, &meant);
 }
 
+bool cb_entry_stays(const struct cb_entry *e, const struct cb_judged *j, int fd)
+{
+	struct stat there, meant;
+
+	return is_at_its_name(e, j) && fstat(fd, &meant) == 0 &&
+	       fstatat(j->parent, j->name, &there, AT_SYMLINK_NOFOLLOW) == 0 && cb_is_same_file(&there, &meant);
+}
+
 int cb_keep_made(const struct cb_entry *e, const struct cb_judged *j, int flags)
 {
 	int r = is_at_its_name(e, j) ? cb_judge_made(j) : -ENOENT;
@@ -608,7 +616,7 @@ static int take_back(const struct cb_judged *old, const struct cb_judged *new, b
 
 /* Others have put it there: in the place of what was judged before that was moved, or afterwards, as who saves a file
  * does. So it is judged as it lies there. */
-static int judge_others(const struct cb_entry *to, const struct cb_judged *new)
+static int judge_others(const struct cb_entry *to, const struct cb_judged *old, const struct cb_judged *new)
 {
 	CB_AUTO_FD content = openat(new->parent, new->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	CB_AUTO_JUDGED j = CB_JUDGED_NONE;
@@ -617,28 +625,11 @@ static int judge_others(const struct cb_entry *to, const struct cb_judged *new)
 
 	if (content < 0 || fstat(content, &st) < 0)
 		return errno == ENOENT ? 0 : -errno;
+	/* by what the folder allows alone: the entry would speak for itself */
+	if (!old->in_git && new->in_git && cb_git_mode(new->parent, "", st.st_mode) != st.st_mode)
+		return -EROFS;
 	r = judge_content(to, content, st.st_mode);
 	return r == 0 ? judge(to, CB_ACT_MAKE, st.st_mode, S_ISDIR(st.st_mode) ? content : -1, &j) : r;
-}
-
-/* After the move of `content`, `st`: what others did meanwhile may have made it one that is refused. */
-static int judge_after(const struct cb_entry *from, const struct cb_entry *to, const struct cb_judged *old,
-		       const struct cb_judged *new, int content, const struct stat *st)
-{
-	int r = is_at_its_name(to, new) ? cb_judge_made(new) : -ENOENT;
-	struct stat moved;
-
-	if (fstatat(new->parent, new->name, &moved, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? 0 : -errno; /* they have taken it already */
-	if (!cb_is_same_file(&moved, st)) {
-		r = r == 0 ? judge_others(to, new) : r;
-		return r == 0 ? 0 : take_back(old, new, S_ISDIR(moved.st_mode), -EBUSY);
-	}
-	if (r == 0 && depth_of(to) < depth_of(from)) /* another jail may have made a link in it meanwhile */
-		r = judge_content(to, content, st->st_mode);
-	if (r == 0 && S_ISDIR(st->st_mode))
-		r = judge_moved_folder(to, content, st->st_mode);
-	return r == 0 ? 0 : take_back(old, new, S_ISDIR(st->st_mode), r);
 }
 
 /* As no name is linked into a git folder or out of it: by the one outside, others could be let in to it. */
@@ -646,6 +637,47 @@ static bool parts_names(const struct cb_judged *old, const struct cb_judged *new
 {
 	return S_ISREG(st->st_mode) && st->st_nlink > 1 &&
 	       (old->git_ino != new->git_ino || old->git_dev != new->git_dev);
+}
+
+/* Another jail may have opened it to others between the look at it and its move into a git folder, or given it a name
+ * that stays outside. Who sets such a mode looks after that where the file lies: one of the two sees the other. It is
+ * closed wherever others have moved it by now. */
+static int close_moved(const struct cb_judged *old, const struct cb_judged *new, int content, const struct stat *st)
+{
+	struct stat now;
+	mode_t opened;
+	char self[32];
+
+	if (fstat(content, &now) < 0)
+		return -errno;
+	opened = now.st_mode & ~st->st_mode & 022;
+	snprintf(self, sizeof(self), "self/fd/%d", content);
+	if (!old->in_git && new->in_git && opened != 0 &&
+	    syscall(SYS_fchmodat, cb_notify_self.proc, self, now.st_mode & 01777 & ~opened) < 0)
+		return -EROFS;
+	return parts_names(old, new, &now) ? -EROFS : 0;
+}
+
+/* After the move of `content`, `st`: what others did meanwhile may have made it one that is refused. */
+static int judge_after(const struct cb_entry *from, const struct cb_entry *to, const struct cb_judged *old,
+		       const struct cb_judged *new, int content, const struct stat *st)
+{
+	int closed = close_moved(old, new, content, st);
+	int r = is_at_its_name(to, new) ? cb_judge_made(new) : -ENOENT;
+	struct stat moved;
+
+	if (fstatat(new->parent, new->name, &moved, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : -errno; /* they have taken it already */
+	if (!cb_is_same_file(&moved, st)) {
+		r = r == 0 ? judge_others(to, old, new) : r;
+		return r == 0 ? 0 : take_back(old, new, S_ISDIR(moved.st_mode), -EBUSY);
+	}
+	if (r == 0 && depth_of(to) < depth_of(from)) /* another jail may have made a link in it meanwhile */
+		r = judge_content(to, content, st->st_mode);
+	if (r == 0 && S_ISDIR(st->st_mode))
+		r = judge_moved_folder(to, content, st->st_mode);
+	r = r == 0 ? closed : r;
+	return r == 0 ? 0 : take_back(old, new, S_ISDIR(st->st_mode), r);
 }
 
 static int move(const struct cb_entry *from, const struct cb_entry *to)

@@ -115,6 +115,32 @@ def test_two_jails_race(lab, kind):
     assert all(met), "one of the two never did anything"
 
 
+# What one does while the other moves "x", which nobody else may write, into a git folder.
+MAKE_X = "os.makedirs(w + '/.git'); os.close(os.open(w + '/x', os.O_CREAT, 0o600)); "
+OPENERS = {
+    "its mode": ("", "os.chmod(w + '/x', 0o622)"),
+    "its mode, which is closed by who moves it": ("os.chmod(w + '/x', 0o622); ", "os.chmod(w + '/x', 0o622)"),
+    "another in its place": (
+        "os.close(os.open(w + '/y', os.O_CREAT, 0o600)); os.chmod(w + '/y', 0o622); ",
+        "os.rename(w + '/y', w + '/x')",
+    ),
+    "a name outside": ("", "os.link(w + '/x', w + '/y'); os.chmod(w + '/y', 0o622)"),
+}
+
+
+@nameslab.halves("root without cgroups")
+@pytest.mark.parametrize("kind", OPENERS)
+def test_what_is_moved_into_a_git_folder_is_not_open_to_others(lab, kind):
+    prepare, opens = OPENERS[kind]
+    closes = "os.chmod(w + '/x', 0o600); " if "closed" in kind else ""
+    prepare = MAKE_X + prepare + "time.sleep(2.5 if i == times - 1 else 0)"
+    met = race(lab, prepare, opens, closes + "os.rename(w + '/x', w + '/.git/MERGE_MSG')")
+    moved = [lab.work / f"cell-{i}/.git/MERGE_MSG" for i in range(TIMES)]
+    opened = [p for p in moved if p.exists() and p.stat().st_mode & 0o022]
+    assert not opened, (kind, len(opened), met)
+    assert all(met), "one of the two never did anything"
+
+
 @nameslab.halves("root without cgroups")
 def test_one_file_that_both_replace(lab):
     """Each has what it did: neither is told that it failed, and nothing comes back from where it went."""
