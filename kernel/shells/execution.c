@@ -171,7 +171,9 @@ static void fail_for_lack_of_jail(struct cb_shells *sh, struct cb_request *r)
  * no question of input() either). */
 static void announce(struct cb_shells *sh, struct cb_request *r)
 {
-	if (r == NULL || r->announced || (sh->guest->state == CB_GUEST_UP && !cb_request_is_execute(r)))
+	if (r == NULL || r->announced)
+		return;
+	if (sh->guest->state == CB_GUEST_UP && !(cb_request_is_execute(r) && sh->keeper->copying(sh->kept)))
 		return;
 	cb_iopub_status(sh->jupyter, "busy", r->header);
 	r->announced = true;
