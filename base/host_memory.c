@@ -251,10 +251,10 @@ void cb_oom_parse(const char *events, const char *peak, uint64_t limit, struct c
 	ret->limit_met = cb_proc_number(events, "\noom ", 10, never_near ? 0 : ret->kills);
 }
 
-enum cb_oom cb_oom_between(const struct cb_oom_count *before, const struct cb_oom_count *after)
+enum cb_oom cb_oom_between(const struct cb_oom_count *before, const struct cb_oom_count *after, bool told_apart)
 {
 	if (after->kills <= before->kills)
 		return CB_OOM_NONE;
 	/* whoever has met it once may be killed for it a while later: a look may come between the two counts */
-	return after->limit_met > 0 ? CB_OOM_LIMIT : CB_OOM_HOST;
+	return after->limit_met > 0 || !told_apart ? CB_OOM_LIMIT : CB_OOM_HOST;
 }

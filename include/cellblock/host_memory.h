@@ -18,15 +18,16 @@ uint64_t cb_host_memory_left(void);
 /* What a control group with a limit counts of its processes that the kernel killed for lack of memory. */
 struct cb_oom_count {
 	uint64_t kills;	    /* for any lack: the group's own, that of a group above it, the host's */
-	uint64_t limit_met; /* has grown if it may have been for the group's own limit */
+	uint64_t limit_met; /* not 0 if one may have been for the group's own limit */
 };
 enum cb_oom { CB_OOM_NONE, CB_OOM_LIMIT, CB_OOM_HOST }; /* HOST: or a group above */
 
 /* From the files' text: memory.events; or, version 1, memory.oom_control and memory.memsw.max_usage_in_bytes ("": the
  * kernel has none). `limit`: the group's own. */
 void cb_oom_parse(const char *events, const char *peak, uint64_t limit, struct cb_oom_count *ret);
-/* For whose lack it was that processes were killed between two looks. What can't be told is the group's. */
-enum cb_oom cb_oom_between(const struct cb_oom_count *before, const struct cb_oom_count *after);
+/* For whose lack it was that processes were killed between two looks. What can't be told is the group's; `told_apart`
+ * is false where cells can reach control groups and the broker, for then nothing can. */
+enum cb_oom cb_oom_between(const struct cb_oom_count *before, const struct cb_oom_count *after, bool told_apart);
 
 /* For tests: the same of files below `root`. */
 uint64_t cb_host_memory_left_at(const char *root);

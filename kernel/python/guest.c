@@ -181,9 +181,7 @@ double cb_guest_worked(const struct cb_guest *g)
 
 enum cb_oom cb_guest_oom(const struct cb_guest *g, const struct cb_oom_count *before, const struct cb_oom_count *after)
 {
-	enum cb_oom oom = cb_oom_between(before, after);
-
-	return oom == CB_OOM_HOST && g->level <= CB_LEVEL_CONTAINER ? CB_OOM_LIMIT : oom;
+	return cb_oom_between(before, after, g->level > CB_LEVEL_CONTAINER);
 }
 
 static double worked(const struct cb_python *p)

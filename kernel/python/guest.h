@@ -111,8 +111,7 @@ void cb_guest_release(struct cb_guest *g);
 void cb_guest_want(struct cb_guest *g);
 /* Processors' time of the jail, in seconds; negative unless it is up. */
 double cb_guest_worked(const struct cb_guest *g);
-/* For whose lack of memory the kernel killed in the jail between two looks. Where a cell can reach control groups and
- * the broker it is the jail's, whatever they count. */
+/* For whose lack of memory the kernel killed in the jail between two looks: cb_oom_between. */
 enum cb_oom cb_guest_oom(const struct cb_guest *g, const struct cb_oom_count *before, const struct cb_oom_count *after);
 /* A request of our own: under the latest cell. */
 int cb_guest_ask(struct cb_guest *g, enum cb_wire_type type, enum cb_wire_phase phase, struct cb_span content);

@@ -158,10 +158,8 @@ static int exit_status(const struct run *run, const struct cb_cgroup_figures *fi
 	const char *note = run->outline->spec->limit_memory_note;
 	bool killed = !run->exited || (WIFSIGNALED(run->status) && WTERMSIG(run->status) == SIGKILL);
 	static const struct cb_oom_count at_start;
-	enum cb_oom oom = cb_oom_between(&at_start, &figures->oom);
+	enum cb_oom oom = cb_oom_between(&at_start, &figures->oom, run->outline->level > CB_LEVEL_CONTAINER);
 
-	if (oom == CB_OOM_HOST && run->outline->level <= CB_LEVEL_CONTAINER) /* where a cell can reach the counts */
-		oom = CB_OOM_LIMIT;
 	if (run->timed_out)
 		return EXIT_TIMEOUT;
 	if (run->watchdog.is_kept_waiting)

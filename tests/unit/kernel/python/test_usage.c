@@ -294,7 +294,7 @@ static void test_whose_lack_of_memory(void **state)
 			put(&s.cgroup[CB_USAGE_PEAK_EVER], looks[i].peak[n]);
 			cb_usage_read(&s, &u[n]);
 		}
-		if (cb_oom_between(&u[0].oom, &u[1].oom) != looks[i].oom)
+		if (cb_oom_between(&u[0].oom, &u[1].oom, true) != looks[i].oom)
 			fail_msg("%s, at most %s", looks[i].events[1], looks[i].peak[1]);
 	}
 	cb_usage_close(&s);
