@@ -282,7 +282,7 @@ class BashGuest:
         more = {"payload": [], "user_expressions": expressions}
         if ended:  # also by an interrupt: nothing is kept
             failure = _error("ShellEnded", "bash %s; its variables are lost, the next cell gets a new one" % ended)
-        elif interrupted and status:
+        elif interrupted:  # whatever its status: one that bash begins just then may end well for what it misses
             failure = _error("KeyboardInterrupt", "")
         elif status:
             failure = _error("NonZeroExit", "status %d" % status)

@@ -139,6 +139,15 @@ def test_interrupt(session, code):
     assert session.run("echo $kept").text() == "1\n"
 
 
+def test_an_interrupted_cell_that_ends_well_says_that_it_was_interrupted(session):
+    """bash forgets an interrupt of a command that ends with 0: `cat`, when it had just begun, misses it, and ends well
+    as what it reads from is gone."""
+    cell = session.start("(trap 'exit 0' INT; echo going; while :; do :; done); :")
+    session.says(cell, "going")
+    session.request("interrupt_request", {}, channel="control")
+    assert session.finish(cell).content["ename"] == "KeyboardInterrupt"
+
+
 LATE = """python3 -c '
 import signal, time
 signal.signal(signal.SIGINT, signal.SIG_IGN); print("going", flush=True); time.sleep(1.5)
