@@ -348,12 +348,14 @@ def test_fifty_take_overs(new_guest):
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="elsewhere the call's first argument is lost")
 def test_waits_with_an_end_do_not_notice(new_guest):
-    """SimpleQueue.get(timeout) waits without end if it is interrupted just at its time."""
+    """SimpleQueue.get(timeout) waits without end if it is interrupted just at its time; that of a new queue also if its
+    thread has no processor for so long, so each is asked once before."""
     guest = new_guest(side=False)
     guest.run("import threading, queue, time; n = [0] * 16")
     guest.run(
-        "def work(i):\n    while True:\n        try: queue.SimpleQueue().get(timeout=0.002)\n"
-        "        except queue.Empty: n[i] += 1"
+        "def got(q, **how):\n    try: return q.get(**how)\n    except queue.Empty: return 0\n"
+        "def work(i):\n    q = queue.SimpleQueue(); got(q, block=False)\n"
+        "    while True: n[i] += 1 + got(q, timeout=0.002)"
     )
     guest.run("[threading.Thread(target=work, args=(i,), daemon=True).start() for i in range(16)];")
     for _ in range(100):
