@@ -8,13 +8,11 @@ import contextvars
 import select
 import sys
 from _thread import get_ident
-from time import monotonic, process_time, sleep
 from weakref import WeakSet
 
 from . import context
 
 _BESIDE = __name__.rpartition(".")[0] + ".beside"
-_SETTLING, _SETTLING_MOST = 0.05, 0.25  # seconds of processor time, and of the clock's
 
 
 def _from_task(tb):
@@ -50,7 +48,6 @@ class Aio:
         self.loops = of.loops if of else WeakSet()  # the user's as well
         self._of_subshell = of is not None
         self._watches = False
-        self.others = WeakSet()  # of another make
         self.in_cell = False
         self.executing = False  # a client's cell, not what a comm's handler runs
         self.loop_runs = False  # an await-cell runs
@@ -114,15 +111,6 @@ class Aio:
         __init__.__doc__ = made.__doc__
         base.__init__ = __init__
 
-    def on_uvloop(self, module):
-        made = module.Loop.__init__
-
-        def __init__(loop, *args, **kwargs):
-            made(loop, *args, **kwargs)
-            self.others.add(loop)
-
-        module.Loop.__init__ = __init__
-
     def self_pipes(self):
         """(fd, fd) of the two ends of each loop's self-pipe."""
         return _numbers((loop._ssock, loop._csock) for loop in list(self.loops))  # which another thread may close
@@ -131,31 +119,6 @@ class Aio:
         """The same of pairs that are none of these, with which trio and others wake their loops."""
         pairs = _numbers((ours(), theirs()) for ours, theirs in list(context.socket_pairs.items()))
         return [pair for pair in pairs if pair not in pipes and pair[::-1] not in pipes]
-
-    def settle_others(self):
-        """Before a copy of the process with its threads (until Python 3.11): until no loop of another thread is in a
-        callback, which could be about to ask for its loop. One that computes for long is not waited for."""
-        if self.asyncio is None or sys.version_info >= (3, 12):
-            return
-        end, at_most = process_time() + _SETTLING, monotonic() + _SETTLING_MOST
-        while any(map(self._is_calling, list(self.loops))) and process_time() < end and monotonic() < at_most:
-            sleep(0.0005)
-
-    def _is_calling(self, loop):
-        thread = getattr(loop, "_thread_id", None)
-        return thread not in (None, self.wire.main) and self._call_of(thread) is not None
-
-    def mark_others(self):
-        """In a copy of the process with its threads: a loop that runs in another one knows by the process's number that
-        it does (until Python 3.11), and is told again, before all else that it has to do."""
-        mark = self.asyncio and self.asyncio._set_running_loop
-        for loop in list(self.loops):
-            if getattr(loop, "_thread_id", None) not in (None, self.wire.main) and not loop.is_closed():
-                loop._ready.appendleft(self.asyncio.Handle(mark, (loop,), loop))
-                loop._write_to_self()
-        for loop in list(self.others):
-            if loop.is_running():
-                loop.call_soon_threadsafe(mark, loop)
 
     def _mark(self, running):
         loop = self.loop

@@ -16,6 +16,8 @@ from . import threads, wire_constants as W
 NEVER = (errno.EINVAL, errno.ENOENT, errno.ENOSYS, errno.ENOTSUP, errno.EPERM, errno.EACCES)
 UNTRIED = object()
 _LONG = 0.25  # seconds; a thread that begins to wait meanwhile asks for its turn so late, in the original as well
+_LOOP_RUNS = "__asyncio_running_event_loop__"  # in a thread's dict, until Python 3.11: what says that a loop runs there
+_PROCESS = object.__basicsize__ + 8  # where that has the process's number: behind the loop
 _SLOW = "not all of them stopped in time; one is perhaps in a system call that no signal ends"
 
 
@@ -61,6 +63,13 @@ class Copier:
         self._copy, self._thread, self._go_on, self._waited = map(self._function, names)
         self._enter = None
         self.tidy = Unlocked(_ctypes.dlsym(library, "cb_copier_tidy"))
+        self._loops = ()
+        if sys.version_info < (3, 12):
+            python = _ctypes.dlopen(None, os.RTLD_NOW)
+            names = "PyInterpreterState_ThreadHead PyThreadState_Next _PyThreadState_GetDict PyDict_GetItem"
+            interpreter = Function(_ctypes.dlsym(python, "PyInterpreterState_Get"))()
+            self._loops = [_ctypes.dlsym(python, name) for name in names.split()]
+            self._loops += interpreter, id(_LOOP_RUNS), _PROCESS
         self._numbers = Numbers
         self._usual_pages = os.sysconf("SC_PAGESIZE") == 4096
 
@@ -81,6 +90,8 @@ class Copier:
             a[W.COPIER_FDS + at] = fd
         for at, fd in enumerate(pairs):
             a[W.COPIER_PAIRS + at] = fd
+        for at, each in enumerate(self._loops if "_asyncio" in sys.modules else ()):
+            a[W.COPIER_LOOPS + at] = each
         self._process = os.getpid()
         usual = sys.getswitchinterval()
         sys.setswitchinterval(_LONG)  # no thread of a woken copy asks for its turn

@@ -108,7 +108,6 @@ class Guest:
         self.finder.install()
         self.shell = self._make_shell()
         self.finder.after("asyncio", self.aio.on_import)
-        self.finder.after("uvloop", self.aio.on_uvloop)
         self.finder.after("concurrent.futures.thread", context.patch_executor)
         self.finder.after("multiprocessing.pool", context.patch_pool)
         self.finder.after("multiprocessing.util", lambda module: context.patch_spawn(module, self.output.flush))

@@ -179,7 +179,6 @@ class Twins:
         guest.output.hold()
         guest.wire.hold()
         try:
-            guest.aio.settle_others()
             pipes = guest.aio.self_pipes()
             copy = self.copier.copy(number, fds, pipes, guest.aio.other_pairs(pipes), answer, room)
             self._answered = bool(answer)  # before a signal's handler can raise
@@ -364,7 +363,6 @@ class Twins:
             self.copier.renumber()
             guest.wire.renew()
             guest.side.retire()
-            guest.aio.mark_others()
             if not self._copy.branch:
                 self._semaphores.back(True)
         heal(guest, self._copy)

@@ -138,6 +138,7 @@ static void be_copy(int64_t *a, const int *fds, size_t n)
 	cb_descriptors_listen(a[CB_COPIER_BRANCH] != 0);
 	cb_descriptors_back(a[CB_COPIER_BRANCH] != 0);
 	cb_threads_restore_own();
+	cb_loops_mark();
 	if (cb_threads_revive() < 0)
 		cb_sys_leave(1); /* an older one takes over */
 	a[CB_COPIER_SIDE] = side;
@@ -173,7 +174,9 @@ EXPORT long cb_copier_copy(int64_t a[CB_COPIER_FIELDS], const char *frame)
 	for (size_t i = 0; i < npairs; i++)
 		pairs[i] = (int)a[CB_COPIER_PAIRS + i];
 	cb_pages_look(a[CB_COPIER_ROOM]);
-	r = cb_threads_stop();
+	r = cb_loops_note(a + CB_COPIER_LOOPS);
+	if (r == 0)
+		r = cb_threads_stop();
 	if (r < 0)
 		return r;
 	r = cb_descriptors_note(pairs, npairs, fds, n);

@@ -1,12 +1,26 @@
 /* The copier: a shared library for the guest, by which the process is copied with all its threads. See copier.c.
  *
- * Called from Python with the interpreter's lock held, from the main thread, with signals blocked; it needs neither a C
- * library nor Python. All numbers are int64_t, so that one array of them carries all.
+ * Called from Python with the interpreter's lock held, from the main thread, with signals blocked; it needs no C
+ * library, and of Python what loops.c is told. All numbers are int64_t, so that one array of them carries all.
  */
 #pragma once
 
 #include <cellblock/warm.h>
 #include <stdint.h>
+
+/* Of Python until 3.11: addresses of PyInterpreterState_ThreadHead, PyThreadState_Next, _PyThreadState_GetDict,
+ * PyDict_GetItem and of the interpreter; the key of a thread's loop in that dict, and where in what is there the
+ * process's number stands. */
+enum cb_copier_loop_field {
+	CB_COPIER_LOOP_FIRST,
+	CB_COPIER_LOOP_NEXT,
+	CB_COPIER_LOOP_DICT,
+	CB_COPIER_LOOP_ITEM,
+	CB_COPIER_LOOP_INTERPRETER,
+	CB_COPIER_LOOP_KEY,
+	CB_COPIER_LOOP_OFFSET,
+	CB_COPIER_LOOP_FIELDS
+};
 
 enum cb_copier_field {
 	/* in */
@@ -18,12 +32,13 @@ enum cb_copier_field {
 	CB_COPIER_ROOM = CB_COPIER_PAIRS + 256, /* bytes of large memory that the copy may copy; negative: pages are not
 						 * of the usual size */
 	CB_COPIER_ANSWER,			/* bytes of the answer; 0: the caller answers */
+	CB_COPIER_LOOPS,			/* CB_COPIER_LOOP_FIELDS of them, or zeros */
 	CB_COPIER_PAIRS_MAX = CB_COPIER_ROOM - CB_COPIER_PAIRS,
 	/* out */
-	CB_COPIER_SOCKETS = CB_COPIER_ANSWER + 1, /* that are cut off in the copy */
-	CB_COPIER_UNTIDY,			  /* cb_copier_tidy has something to do */
-	CB_COPIER_SIDE,				  /* in a woken copy: the fd of its side wire, or -1 */
-	CB_COPIER_BRANCH,			  /* in a woken copy: it runs beside its original */
+	CB_COPIER_SOCKETS = CB_COPIER_LOOPS + CB_COPIER_LOOP_FIELDS, /* that are cut off in the copy */
+	CB_COPIER_UNTIDY,					     /* cb_copier_tidy has something to do */
+	CB_COPIER_SIDE,	  /* in a woken copy: the fd of its side wire, or -1 */
+	CB_COPIER_BRANCH, /* in a woken copy: it runs beside its original */
 	CB_COPIER_FIELDS
 };
 
@@ -34,7 +49,7 @@ enum cb_copier_field {
 /* `answer`: a frame for the wire that ends with CB_COPIER_BLANK. It is sent as soon as there is a copy: from then on
  * each page that is written to is copied first, so the less Python runs before it the better.
  * 1 in the original; 0 in the copy after it was woken; a negative errno if there is none: ETIMEDOUT if threads did not
- * stop in time, E2BIG if there are too many of them or of open files. */
+ * stop in time, E2BIG if there are too many of them, of open files or of loops that run. */
 long cb_copier_copy(int64_t a[CB_COPIER_FIELDS], const char *answer);
 /* In the original, when nothing else is to be done: memory is put into huge pages, until a request waits, for some
  * hundredths of a second at most. The interpreter's lock is not needed. */

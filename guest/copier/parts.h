@@ -9,6 +9,7 @@
 #define CB_COPIER_FDS_MAX 16384
 #define CB_COPIER_WATCHED_MAX 16384 /* by all epolls together */
 #define CB_COPIER_LISTENERS_MAX 64
+#define CB_COPIER_LOOPS_MAX 1024
 
 /* ---- threads.c ---- */
 /* Stops all threads but this one. 0; -ETIMEDOUT: not all stopped in time, and all go on; or another negative errno. */
@@ -26,6 +27,13 @@ bool cb_threads_ids(long i, int *ret_old, int *ret_new);
 void cb_threads_restore_own(void);
 /* The same in the copy of a process that shared the original's memory: such a one has lost more. */
 void cb_threads_restore_all_own(void);
+
+/* ---- loops.c ---- */
+/* Before any thread stops: where asyncio has noted that a loop runs. `how`: by enum cb_copier_loop_field. 0, or -E2BIG:
+ * too many do. */
+int cb_loops_note(const int64_t *how);
+/* In a copy, before any thread goes on: they run here. */
+void cb_loops_mark(void);
 
 /* ---- pages.c ---- */
 /* Before a copy is made, which may copy as many bytes of large memory; negative: nobody is to. */
