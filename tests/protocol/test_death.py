@@ -84,6 +84,7 @@ def test_queued_cells_are_aborted_and_questions_answered(client, gate):
     second = client.start("2")
     third = client.send("complete_request", {"code": "imp", "cursor_pos": 3})
     client.says(first, "running")
+    assert client.request("comm_info_request").content["status"] == "ok"  # all of it has arrived
     gate()
     assert client.finish(first).content["ename"] == "KernelDiedError"
     assert client.finish(second).content["status"] in ("aborted", "error")
