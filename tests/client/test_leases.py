@@ -147,7 +147,8 @@ def held(request, nothing_left, start):
 
 def test_nothing_is_left_of_a_killed_client(held, nothing_left):
     known, mounted = held.before
-    family = [p for p in psutil.Process().children(recursive=True) if p.pid not in known]
+    new = [p for p in psutil.Process().children(recursive=True) if p.pid not in known]
+    family = [p for p in new if not kernels.is_zygote(p.pid)]  # which a kernel has started for the next ones
     if held.way == "file":
         family = [psutil.Process(held.popen.pid)]
     assert held.run("kept")["repr"] == "1" and family
@@ -155,7 +156,8 @@ def test_nothing_is_left_of_a_killed_client(held, nothing_left):
         assert held.about["kernel"] in listed(held.where)
     groups = kernels.groups_of(family)
     held.kill()
-    assert kernels.wait_gone(family) == []
+    left = [p for p in kernels.wait_gone(family) if not kernels.is_zygote(p.pid)]  # one may just have been started
+    assert left == []
     if held.about["folder"] is not None:
         until(lambda: not os.path.exists(held.about["folder"]))
     if held.way in ("gateway", "server"):
