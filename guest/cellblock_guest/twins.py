@@ -24,7 +24,7 @@ from .forks import Forks
 from .interrupts import LetGo
 from .jsontext import encode, loads
 from .state import ALL_SIGNALS, Descriptors, Kept, Process, Semaphores, above, left_out, native_threads
-from .state import heal, users_threads
+from .state import heal, is_at_work, users_threads
 
 _message = Struct("<II")
 _registration = Struct("<I")
@@ -55,7 +55,6 @@ class Twins:
         self._answered = False  # the present CHECKPOINT, by the copier
         self._looked_at = True  # False: woken, and not copied since
         self._descriptors = self._semaphores = None
-        self._between = 0  # the process between guest and twin
         self._openmp = []
         self._modules_seen = 0
 
@@ -97,9 +96,6 @@ class Twins:
                 self.copier.tidy()
             return
         self.guest.wire.send(W.CHECKPOINT_REPLY, request, encode(reply))
-        if self._between:  # before anything else runs here; if it made no twin, the supervisor sees the socket's end
-            _reap(self._between)
-            self._between = 0
 
     def resume(self, kind, request, content, metadata, buffers):
         if not self.woken:
@@ -217,8 +213,8 @@ class Twins:
         if between == 0:
             self._be_twin(number, fds)
             return left
-        self._between = between
         left["native"], left["native_of"] = native_threads()
+        _reap(between)  # if it made no twin, the supervisor sees the socket's end; else it waits the longer for this
         return left
 
     def _take(self, number):
@@ -429,13 +425,14 @@ def _close_all(fds):
 
 
 def _reap(pid):
-    """It ends at once, unless a hook of the user's hangs in it."""
+    """It ends at once, unless a hook of the user's hangs in it; or when it has had a processor, on a busy machine."""
     try:
         ending = select.poll()
         fd = os.pidfd_open(pid)
         ending.register(fd, select.POLLIN)
-        if not ending.poll(_PATIENCE * 1000):
-            os.kill(pid, signal.SIGKILL)
+        while not ending.poll(_PATIENCE * 1000):
+            if not is_at_work(pid):
+                os.kill(pid, signal.SIGKILL)
         os.close(fd)
     except (AttributeError, OSError):  # a kernel or an interpreter that has no such descriptors
         pass

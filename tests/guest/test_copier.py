@@ -502,3 +502,31 @@ def test_stdout_that_was_put_aside_in_a_copy_by_fork(new_guest):
     assert by_fork.forked and not twin.forked
     guest.take_over(twin)
     assert guest.run("os.write(saved, b'said')").fd1 == b"said"
+
+
+AT_WORK = """
+import os, time
+from cellblock_guest import twins
+twins._PATIENCE, me, kept = 0.02, os.getpid(), 1
+def compute():
+    end = time.process_time() + SECONDS
+    while os.getppid() == me and time.process_time() < end: pass
+os.register_at_fork(after_in_child=compute)
+"""
+
+
+def test_a_fork_that_lacks_a_processor(new_guest):
+    """The process between is none that hangs, which is waited for a second, here a 50th of one. One that computes on
+    and on is."""
+    guest = new_guest()
+    guest.copied()
+    assert guest.run(TOO_MANY).ok and guest.run(AT_WORK.replace("SECONDS", "0.2")).ok
+    twin = guest.checkpoint()
+    assert twin.forked
+    guest.take_over(twin)
+    assert guest.run(AT_WORK.replace("SECONDS", "10 ** 6")).ok
+    twin = guest.ask_for_checkpoint()
+    assert guest.finish("CHECKPOINT_REPLY").ok and guest.run("kept").result == "1"
+    twin.twin_control.settimeout(60)
+    assert twin.twin_control.recv(64) == b""
+    twin.drop()

@@ -23,6 +23,13 @@ IN_CHILD = LOCK + (
 )
 
 
+# A busy machine makes it as slow, and does not end it.
+SLOW = BY_FORK + (
+    "import os, time\nfrom cellblock_guest import twins\ntwins._PATIENCE, me = 60, os.getpid()\n"
+    "os.register_at_fork(after_in_child=lambda: os.getppid() == me and time.sleep(1.5))"
+)
+
+
 def said_by(c, cells):
     """On stderr, by so many cells that are answered all the same; x is the number of the last one."""
     said = ""
@@ -83,6 +90,16 @@ def test_a_function_in_each_child_that_does_not_end(start, first):
     died = c.run("os._exit(1)")
     assert died.about["state"] == "restored" and died.about["undone"][-1] == died.content["execution_count"], died
     assert c.run("'x' in globals()").result == "False"
+
+
+def test_a_child_between_that_takes_its_time(start):
+    """The copy comes later than what does not hang is waited for, and is there all the same."""
+    c = start(args=ALWAYS).client
+    assert c.run(SLOW).ok
+    assert c.run("x = 5; x").result == "5"
+    died = c.run("os._exit(1)")
+    assert died.about["state"] == "restored" and died.about["undone"] == [died.content["execution_count"]], died
+    assert c.run("x").result == "5"
 
 
 def test_an_interrupt_is_the_waiting_cells(start):
