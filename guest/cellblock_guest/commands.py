@@ -45,6 +45,7 @@ class Command:
             )
         except BaseException:
             os.close(self._terminal)
+            guest.wire.interrupts.come()  # a function that runs at each fork swallowed it, and the child met it as well
             raise
         finally:
             os.close(inside)

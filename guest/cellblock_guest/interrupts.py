@@ -275,6 +275,12 @@ class Interrupts:
         else:
             self._show_unraisable(unraisable)
 
+    def come(self):
+        """One that was swallowed comes now, not when the thread that repeats it has a processor."""
+        if self.again and get_ident() == self.wire.main:
+            self.struck = True
+            self.deliver()
+
     def _repeat(self):
         while self.again:
             signal.pthread_kill(self.wire.main, W.LET_GO)  # which is nothing when the cell has ended

@@ -87,6 +87,20 @@ def test_interrupt_of_a_command(guest, ipython, where):
     assert guest.run("1").result == "1"
 
 
+def test_an_interrupt_that_meets_a_command_at_its_fork(new_guest, ipython):
+    """A function that runs at each fork swallows it; the child ends of it, before the thread begins that repeats it."""
+    code = (
+        "import os, signal\nfrom cellblock_guest import commands, interrupts\nme = os.getpid()\n"
+        "def ends(command): raise KeyboardInterrupt\n"
+        "commands.Command._in_child, interrupts.start_deaf = ends, id\n"
+        "os.register_at_fork(after_in_parent=lambda: os.getpid() == me and signal.raise_signal(signal.SIGINT))\n"
+        "!sleep 100"
+    )
+    result = new_guest().run(code)
+    assert result.error["ename"] == "KeyboardInterrupt", "\n".join(result.error["traceback"])
+    assert len(result.of("INTERRUPTED")) == 1
+
+
 def test_a_command_that_does_not_obey_is_killed_while_the_clock_stands(new_guest, ipython):
     """As freezegun has it."""
     code = "import time\ntime.monotonic = lambda: 1.0\n!trap '' INT; echo go; sleep 100"
