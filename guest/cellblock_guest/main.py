@@ -537,6 +537,7 @@ class Guest:
 
     def finish(self):
         self.output.flush()
+        atexit.register(self.output.end)  # the first to run
         sys.exit(self.exit_code)
 
 

@@ -17,7 +17,7 @@ from . import context
 from . import wire_constants as W
 from .interrupts import is_of_a_handler
 from .jsontext import utf8
-from .threads import start_deaf
+from .threads import await_begun, start_deaf
 
 _FRAME = 1 << 18  # bytes of text in one frame
 _HELD = 1 << 16  # characters held back before they are sent
@@ -223,6 +223,12 @@ class Output:
             self.parts, self.size = [], 0
         self.flush()
         self.lock.release()
+
+    def end(self):
+        """Python ends: none of our threads begins any more. What is held goes with the last flush."""
+        with self.lock:
+            self.parked = False
+        await_begun()
 
     def after_thaw(self, with_threads):
         """In a twin that takes over. Without threads: the flusher was not copied."""

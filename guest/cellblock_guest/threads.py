@@ -4,9 +4,11 @@ be lost in them, and an interrupt would wake them instead of the main thread."""
 import _signal  # as in twins.py: the functions of signal cost a third of a millisecond each, here at start-up
 import os
 from _thread import get_native_id, start_new_thread
+from time import sleep
 
 _ALL = _signal.valid_signals()
 _MANY = 64
+_TURNS = 1000  # of a ms, at least, that one has to begin
 # What of an earlier process is in these does no harm.
 _own = set()  # the kernel's numbers of those that have begun; a number stays until its thread is gone
 _starting = []  # for each that has not begun, [its process]: on a busy machine one that was started begins late
@@ -40,6 +42,14 @@ def _run(mine, function, args):
     _own.add(get_native_id())
     _starting.remove(mine)
     function(*args)
+
+
+def await_begun():
+    """Before Python ends, which frees what a thread has that has not begun: it would begin all the same, and use it."""
+    for _ in range(_TURNS):
+        if [os.getpid()] not in _starting:
+            break
+        sleep(0.001)
 
 
 def strangers():

@@ -305,6 +305,31 @@ def test_shutdown_runs_atexit(new_guest):
     assert guest.until("STREAM")[-1].content == "last words\n"
 
 
+def test_no_thread_of_ours_begins_at_the_end(new_guest):
+    """Python frees what one has that has not begun: on a busy machine it begins late, and uses that."""
+    guest = new_guest()
+    guest.run(
+        "import atexit, os\nfrom cellblock_guest import streams\n"
+        "streams.start_deaf = lambda function: os.write(1, b'a thread')\natexit.register(print, 'last words')"
+    )
+    assert guest.shutdown() == 0
+    guest.drain_pipes()
+    assert bytes(guest.captured[guest.fd1]) == b""
+    assert guest.until("STREAM")[-1].content == "last words\n"
+
+
+def test_a_thread_of_ours_that_has_not_begun_at_the_end(new_guest):
+    guest = new_guest()
+    guest.run(
+        "import os, time\nfrom cellblock_guest import threads\nreal = threads.get_native_id\n"
+        "def late(): time.sleep(0.5); os.write(1, b'begun'); return real()\n"
+        "threads.get_native_id = late; threads.start_deaf(int)"
+    )
+    assert guest.shutdown() == 0
+    guest.drain_pipes()
+    assert bytes(guest.captured[guest.fd1]) == b"begun"
+
+
 def test_dead_wire_ends_the_guest(new_guest):
     guest = new_guest()
     guest.sock.shutdown(2)
