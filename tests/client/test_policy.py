@@ -11,6 +11,7 @@ import kernels
 from cellblock import Policy, PolicyError, SandboxError, _launch
 from cellblock._adapters import policy_for
 from cellblock._launch import find_binary
+from cellblock._policy import refused
 from cellblock.mcp.__main__ import parser as mcp_parser, policy as mcp_policy
 
 pytestmark = pytest.mark.once
@@ -81,6 +82,7 @@ def test_a_wrong_policy_is_told_in_the_kernels_words(make, how, says):
     with pytest.raises(PolicyError, match=says) as error:
         make(how.pop("base", "agent"), **how).run("1")
     assert "--set" not in str(error.value), "that is of the command line"
+    assert str(error.value).startswith("policy: ") and "no jail" not in str(error.value), "no jail was tried"
 
 
 LOWEST = {
@@ -114,6 +116,30 @@ def test_a_wrong_value_in_python(make):
 def test_a_workspace_that_is_not_there(make, tmp_path):
     with pytest.raises(SandboxError, match="gone"):
         make("agent", workspace=tmp_path / "gone").run("1")
+
+
+@pytest.mark.parametrize(
+    "how, cure",
+    [
+        ({"workspace": "/no/such"}, "Name an existing folder with workspace=."),
+        ({"workspace": "/"}, "Name a folder of its own with workspace= or workspace.path, "),
+        ({"python": "/no/such"}, "/no/such: no such program. Name one with python=."),
+    ],
+)
+def test_a_cure_is_a_keyword(make, how, cure):
+    with pytest.raises(SandboxError) as error:
+        make("agent", **how).run("1")
+    assert cure in str(error.value) and not isinstance(error.value, PolicyError)
+
+
+def test_where_others_gave_the_words_they_stay():
+    """A kernel that was connected to has a command line, and this program gave it no keywords."""
+    text = "IsolationError: no jail: workspace: workspace.path /x: gone. Name an existing folder with --workspace."
+    assert type(refused(text, False)) is SandboxError and str(refused(text, False)) == text
+    install = "IsolationError: no jail: interpreter: /x. Name a Python: cellblock install --user --python EXE."
+    assert str(refused(install, True)) == install, "a command as a whole"
+    named = "IsolationError: no jail: workspace: workspace.path /policy: x: No such file"
+    assert type(refused(named, True)) is SandboxError
 
 
 def test_no_program(make, monkeypatch, tmp_path):

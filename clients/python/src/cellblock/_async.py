@@ -14,7 +14,7 @@ from ._errors import CellError, CheckpointError, PolicyError, RequestError, Sand
 from ._files import AsyncFile, ChangeList, Entry, Files
 from ._kernel import AsyncKernel
 from ._launch import Process, find_binary, interpreter_arguments
-from ._policy import Policy, Size, keys_of
+from ._policy import Policy, Size, keys_of, refused
 from ._result import CommandResult, Event, Result, Usage
 from ._run import asked, went_back
 from ._session import Connected, Input, Reply, Session
@@ -329,8 +329,7 @@ class AsyncSandbox(AsyncRunner):
         except SandboxClosedError:
             raise
         except SandboxError as e:
-            text = str(e).replace("policy: --set: ", "policy: ")  # how we say it to the kernel is our own matter
-            raise (PolicyError if "Step: policy" in text or "policy:" in text else SandboxError)(text) from None
+            raise refused(str(e), self._process is not None) from None
         limits = reply.content.get("limits")
         most = limits.get("message") if isinstance(limits, dict) else None
         if type(most) is int and most > 0:

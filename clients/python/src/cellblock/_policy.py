@@ -6,11 +6,26 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence, Union
 
-from ._errors import PolicyError
+from ._errors import CellblockError, PolicyError, SandboxError
 
 Size = Union[int, str]
+
+_OPTION = re.compile(r"\bwith --(workspace|python)\b")
+_WRONG_POLICY = "IsolationError: no jail: policy: "
+
+
+def refused(text: str, started_here: bool) -> CellblockError:
+    """The error for what the kernel says of a jail that can't be had. `started_here`: by keywords of this program, so
+    that they are its words for a cure; how we say them to the kernel is our own matter."""
+    if started_here:
+        text = _OPTION.sub(r"with \1=", text)
+    if not text.startswith(_WRONG_POLICY):
+        return SandboxError(text)
+    text = text[len(_WRONG_POLICY):]
+    return PolicyError(f"policy: {text[len('--set: '):] if text.startswith('--set: ') else text}")
 
 
 def keys_of(policy: Optional[Mapping[str, Any]]) -> dict[str, Any]:
