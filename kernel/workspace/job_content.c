@@ -108,7 +108,7 @@ void cb_job_write_stopped(const struct cb_job *job, const struct cb_job_usage *u
 	char text[128];
 
 	if (time)
-		snprintf(text, sizeof(text), "the command ran longer than %g seconds and was killed", job->timeout);
+		snprintf(text, sizeof(text), "the command ran longer than %g s and was killed", job->timeout);
 	else
 		snprintf(text, sizeof(text), "%s",
 			 job->running ? "the command was interrupted and killed" : "interrupted before it was started");

@@ -381,6 +381,7 @@ def test_run_command(sb):
         if caught.value.stdout:
             break
     assert caught.value.stdout == "began\n" and isinstance(caught.value, TimeoutError)
+    assert str(caught.value) == f"the command ran longer than {limit} s and was killed", "a traceback names the class"
 
 
 def test_usage(sb):

@@ -77,7 +77,8 @@ def test_a_command_that_takes_too_long_gives_what_it_had_written(lines):
         text = failed(lines.call("run_command", argv=argv, timeout=limit))
         if "out\nerr" in text:
             break
-    assert f"CommandTimeoutError: the command ran longer than {limit} seconds" in text and "out\nerr" in text, text
+    said = f"CommandTimeoutError: the command ran longer than {limit} s and was killed"
+    assert said in text and "out\nerr" in text, text
     assert text.count("CommandTimeoutError") == 1
 
 

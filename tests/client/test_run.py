@@ -247,3 +247,13 @@ def test_an_interrupted_command_has_what_it_wrote():
     error = from_reply(said)
     assert type(error) is cellblock.CommandError and (error.stdout, error.stderr) == ("out", "err")
     assert type(from_reply({**said, "ename": "CheckpointError"})) is cellblock.CheckpointError
+
+
+def test_an_error_does_not_say_its_classs_name_twice():
+    for name, text in {
+        "CheckpointError": "why", "CommandTimeoutError": "why", "KernelBusyError": "KernelBusyError: why",
+        "OtherError": "OtherError: why",
+    }.items():
+        error = from_reply({"status": "error", "ename": name, "evalue": "why"})
+        assert (str(error), error.name, error.text) == (text, name, "why")
+    assert str(from_reply({"status": "error", "ename": "CheckpointError"})) == "CheckpointError"

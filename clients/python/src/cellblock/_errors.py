@@ -47,7 +47,8 @@ class RequestError(CellblockError):
 
     def __init__(self, name: str, text: str, content: Optional[Mapping[str, Any]] = None) -> None:
         self.name, self.text, self.content = name, text, dict(content or {})
-        super().__init__(f"{name}: {text}" if text else name)
+        twice = name == type(self).__name__  # a traceback names the class itself
+        super().__init__(f"{name}: {text}" if text and not twice else text or name)
 
     def __reduce__(self) -> Any:
         return type(self), (self.name, self.text, self.content)

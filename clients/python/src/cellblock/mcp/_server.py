@@ -105,7 +105,8 @@ class Changes(_reply.Reply):
 
 def _told(error: Exception, session: Optional[McpSession]) -> str:
     """An error, as the model reads it: what went wrong, and what to do."""
-    text = str(error) if isinstance(error, RequestError) else f"{type(error).__name__}: {error}"
+    name, said = (error.name, error.text) if isinstance(error, RequestError) else (type(error).__name__, str(error))
+    text = f"{name}: {said}"
     if isinstance(error, CommandError):
         written = [shorten(plain(t).rstrip("\n"), _reply.MAX_TEXT) for t in (error.stdout, error.stderr) if t]
         return "\n".join([text[:4000], *(["it had written:", *written] if written else [])])
