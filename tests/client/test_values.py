@@ -138,6 +138,19 @@ def test_text_keeps_head_tail_and_error():
     assert Result(stdout="short").text() == "short" and len(r.stdout) == 10000
 
 
+@pytest.mark.parametrize("name, why, place", [
+    ("SyntaxError", "invalid syntax", " (12.py, line 1)"),
+    ("IndentationError", "expected an indented block after 'if' statement on line 1", " (12.py, line 2)"),
+    ("SyntaxError", "unterminated string literal (detected at line 1)", " (<unknown>, line 1)"),
+    ("SyntaxError", "invalid syntax", " (line 1)"),
+])
+def test_text_says_once_what_is_wrong_with_the_syntax(name, why, place):
+    traceback = f"  Cell In[1], line 1\n    1 +\n       ^\n{name}: {why}\n"
+    assert Result(error=ErrorInfo(name, why + place, traceback)).text() == traceback
+    assert Result(error=ErrorInfo(name, why + place, "trace")).text() == f"trace\n{name}: {why}{place}"
+    assert Result(error=ErrorInfo(name, "other" + place, traceback)).text().endswith(f"\n{name}: other{place}")
+
+
 def test_a_masked_array_is_refused():
     """By its bytes it would come with numbers in the places that have none."""
     numpy = pytest.importorskip("numpy")

@@ -21,6 +21,7 @@ _ANSI = re.compile(
 )
 _CONTROL = re.compile(r"\x1b.?|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
 _DTYPE = re.compile(r"[<>|=]?[biufcmMSUV?][0-9]*(\[[0-9]*[a-zA-Z]+\])?")
+_PLACE = re.compile(r" \((?:[^()\n]*, )?line [0-9]+\)$")  # with which the text of a SyntaxError ends
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
 
 
@@ -226,7 +227,7 @@ class Result:
         if self.error is None:
             return shorten(body, max_chars)
         tail, said = plain(self.error.traceback), plain(self.error.line)
-        if said not in tail:
+        if said not in tail and _PLACE.sub("", said) not in tail:  # a traceback has the place in lines of its own
             tail = f"{tail}\n{said}" if tail else said
         if not body:
             return shorten(tail, max_chars)
