@@ -24,7 +24,8 @@ _GIT_MAKERS = {"HEAD", "objects", "refs", "commondir"}  # what git knows a repos
 # What a jail has of its own or of the system; and which of these, and above them, are nobody's project.
 _SYSTEM = ("/tmp", "/var", "/dev", "/proc", "/sys", "/usr", "/bin", "/sbin", "/etc", "/run", "/nix", "/gnu")
 _SYSTEM += ("/lib", "/lib32", "/lib64", "/libx32")
-_SHARED = {"/", "/tmp", "/var", "/var/tmp", "/run", "/home"}
+_SHARED = {"/", "/tmp", "/var", "/var/tmp", "/run", "/home", "/root", "/opt", "/srv", "/mnt", "/media"}
+_NEUTRAL = "/workspace"  # of workspace.target: the workspace's name outside is not told
 # These three are compiled when they are first used.
 _PATH = r"(?<![\w.:/])(?:\.{0,2}/)[^\s'\",;:)]+"
 _NO_NETWORK = (
@@ -281,19 +282,27 @@ class Refusals:
         return self._beside(path) or not any(_below(path, folder) for folder in _SYSTEM)
 
     def _beside(self, path):
-        """In a folder that may be that of the project, or in one above it."""
+        """In a folder that may be that of the project, or in one above it. A home is no project's."""
         above = os.path.dirname(self.says.get("workspace", ""))
-        while above not in _SHARED:
+        while above not in _SHARED and os.path.dirname(above) != "/home":
             if _below(path, above):
                 return True
             above = os.path.dirname(above)
         return False
 
+    def _in_reach(self, path):
+        """Whether the project's folder, as the workspace, may have the path."""
+        workspace = self.says.get("workspace", "")
+        if self.says.get("workspace.project") or self.says.get("workspace.mode") == "tmpfs":
+            return False
+        if workspace == _NEUTRAL:  # "../data" is /data there; but who names /root means another folder
+            return not any(_below(path, folder) for folder in _SHARED if folder != "/")
+        return self._beside(path)
+
     def _lies_outside(self, path, what=""):
-        """With the cure: a wider workspace, where that may have the path. One at the root has another name outside."""
+        """With the cure: a wider workspace, where that may have the path."""
         workspace, cure = self.says.get("workspace", ""), "mounts adds other folders"
-        beside = self._beside(path) or os.path.dirname(workspace) == "/"
-        if beside and not self.says.get("workspace.project"):
+        if self._in_reach(path):
             cure = 'workspace.path "project" (cellblock install --project) shows the whole project; ' + cure
         return "workspace.path: %s%s lies outside of the workspace %s, and cells see nothing there; %s" % (
             path,

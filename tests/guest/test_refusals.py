@@ -130,6 +130,45 @@ def test_a_cure_that_was_taken_is_not_named(new_guest):
     assert "/srv/group/x lies outside" in said and "mounts adds" in said and "--project" not in said
 
 
+NO_PROJECTS = {
+    "/root/nb": ["/root/x", "/root/other/x"],
+    "/root/proj/nb": ["/root/x"],
+    "/home/somebody/nb": ["/home/somebody/x"],
+    "/home/somebody/proj/nb": ["/home/somebody/x", "/home/other/x"],
+    "/srv/proj": ["/srv/x", "/data/x"],
+    "/data": ["/x", "/root/x"],
+    "/workspace": ["/root/x", "/home/somebody/x", "/srv/x"],
+}
+PROJECTS = {
+    "/root/proj/nb": ["/root/proj/x"],
+    "/home/somebody/proj/nb": ["/home/somebody/proj/data/x"],
+    "/srv/group/proj/nb": ["/srv/group/x"],
+    "/workspace": ["/data/x"],  # it may be ../data, and have another name outside
+}
+
+
+def said_of(new_guest, workspace, paths, mode="rw"):
+    guest = new_guest(env={"CELLBLOCK_POLICY_SAYS": json.dumps({"workspace.mode": mode, "workspace": workspace})})
+    for path in paths:
+        said = text_of(guest.run(f"raise FileNotFoundError(2, 'no', '{path}')"))
+        assert f"workspace.path: {path} lies outside" in said and "mounts adds other folders" in said, (workspace, said)
+        yield said
+
+
+@pytest.mark.parametrize("workspace", NO_PROJECTS)
+def test_no_wider_workspace_is_named_where_none_has_the_path(new_guest, workspace):
+    for said in said_of(new_guest, workspace, NO_PROJECTS[workspace]):
+        assert '"project"' not in said, said
+
+
+@pytest.mark.parametrize("workspace", PROJECTS)
+def test_a_wider_workspace_is_named_where_it_may_have_the_path(new_guest, workspace):
+    for said in said_of(new_guest, workspace, PROJECTS[workspace]):
+        assert 'workspace.path "project" (cellblock install --project)' in said, said
+    for said in said_of(new_guest, workspace, PROJECTS[workspace], "tmpfs"):
+        assert '"project"' not in said, "it would be an empty folder as well"
+
+
 def in_an_empty_folder(new_guest, folder):
     """In a home, which can't be a workspace."""
     says = {"workspace": str(folder), "workspace.mode": "tmpfs", "workspace.note": "this is an empty folder"}
