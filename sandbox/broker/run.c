@@ -42,6 +42,7 @@ struct run {
 	struct cb_watchdog watchdog;
 	struct cb_flight flight;
 	bool in_flight;	   /* it was killed for descriptors on their way */
+	double timeout;	   /* seconds; 0 = none */
 	int64_t deadline;  /* milliseconds of the monotonic clock; < 0 = none */
 	bool timed_out, exited;
 	int status;
@@ -160,8 +161,11 @@ static int exit_status(const struct run *run, const struct cb_cgroup_figures *fi
 	static const struct cb_oom_count at_start;
 	enum cb_oom oom = cb_oom_between(&at_start, &figures->oom, run->outline->level > CB_LEVEL_CONTAINER);
 
-	if (run->timed_out)
+	if (run->timed_out) {
+		fprintf(stderr, "cellblock: ended: the command ran over its limit of %g s (timeout.cell); "
+				"--timeout S gives it S seconds\n", run->timeout);
 		return EXIT_TIMEOUT;
+	}
 	if (run->watchdog.is_kept_waiting)
 		fprintf(stderr, "cellblock: killed: %s\n", CB_WAITING_TEXT);
 	else if (killed && (oom == CB_OOM_LIMIT || run->watchdog.over > 0))
@@ -234,7 +238,8 @@ static void tell_dropped(const struct cb_jail *jail)
 
 int cb_run_main(int spec_fd, double timeout)
 {
-	struct run run = { .link = -1, .signals = take_signals(), .jail = CB_INMATE_NONE, .deadline = -1 };
+	struct run run = { .link = -1, .signals = take_signals(), .jail = CB_INMATE_NONE, .timeout = timeout,
+			   .deadline = -1 };
 	static struct cb_jail_spec spec; /* needed until the process ends */
 	static struct cb_jail jail;
 	struct cb_err err = { 0 };

@@ -423,8 +423,11 @@ class Commands(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout, done.stderr), (7, f"out\n{self.work}\n", "err\n"))
 
     def test_run_statuses(self):
-        self.assertEqual(self.cellblock("run", "--timeout", "0.2", "sleep", "60").returncode, 124)
-        self.assertEqual(self.cellblock("run", "--set", "timeout.cell=0.2", "sleep", "60").returncode, 124)
+        for limit in (("--timeout", "0.2"), ("--set", "timeout.cell=0.2")):
+            done = self.cellblock("run", *limit, "sleep", "60")
+            self.assertEqual(done.returncode, 124)
+            said = "the command ran over its limit of 0.2 s (timeout.cell); --timeout S gives it S seconds"
+            self.assertEqual(done.stderr, f"cellblock: ended: {said}\n")
         self.assertEqual(self.cellblock("run", "no-such-program").returncode, 127)
         self.assertEqual(self.cellblock("run", "/no/such/program").returncode, 127)
         self.assertEqual(self.cellblock("run", "/etc/passwd").returncode, 126)
