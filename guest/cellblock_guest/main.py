@@ -337,6 +337,7 @@ class Guest:
             reply = self.failed(e, shell.guest.send_error)
         self.cells.pop(request, None)
         self.flush_c_stdio()
+        self.refusals.after_cell()
         return self._within_limit(reply)
 
     def failed(self, e, send_error):

@@ -135,12 +135,14 @@ class Refusals:
         if isinstance(e, ModuleNotFoundError):
             return self._unseen_entry()
         if not isinstance(e, OSError):
-            return None
+            return self._missed(str(e), _MISSED)
         if type(e).__name__ in ("gaierror", "herror"):
             return self._network(_NO_NAMES) if self.offline else None
         number = e.errno
         if number == errno.ENOENT or isinstance(e, FileNotFoundError):
-            return self._unseen(_path_of(e) or _path_in(str(e)))
+            return self._unseen(_path_of(e) or self._path_said(str(e)))
+        if number is None:
+            return self._missed(str(e), (*_MISSED, " not found"))
         if number in _NETWORK:
             return self._network(_NO_MACHINES) if self.offline else None
         if number == errno.ECONNREFUSED and self.offline:
@@ -326,6 +328,17 @@ class Refusals:
             )
         return None
 
+    def _missed(self, text, words):
+        """Libraries have errors of their own for a file that is not there, and IPython's %run has one without a
+        number. What a library itself lacks is no file of the user's."""
+        if "shared object" in text or not any(each in text for each in words):
+            return None
+        return self._unseen(self._path_said(text))
+
+    def _path_said(self, text):
+        """Beside a notebook whose folder can't be shown a file's name is a word like others."""
+        return _path_in(text) or (self._note() and "://" not in text and os.getcwd())
+
     def _note(self):
         """What is said of a workspace that can't be shown: in its place there is an empty folder in memory."""
         note = self.says.get("workspace.note")
@@ -356,9 +369,10 @@ class Refusals:
     def after_cell(self):
         """In the place of a workspace that can't be one there is an empty folder in memory: whatever was written there,
         by whom ever, is said to be lost."""
-        if self._written is None:
+        before = self._written  # a subshell's thread may look at the same time
+        if before is None:
             return
-        (blocks, files, states), self._written = self._written, self._in_memory()
+        (blocks, files, states), self._written = before, self._in_memory()
         now = self._written
         anew = len(states) < _LOOKED_AT and now and now[2] - states  # else others may have come in sight
         if now and (now[0] > blocks or now[1] > files or anew):
@@ -436,6 +450,7 @@ class Refusals:
 _NO_NAMES = "names of other machines can't be looked up"
 _NO_MACHINES = "other machines, and servers on this one, can't be reached"
 _COPY = "it is read-only here. Copy it and rename the copy over it"
+_MISSED = (os.strerror(errno.ENOENT), "was not found in history, as a file")  # the latter: %load
 _COUNTS = {"limits.pids", "limits.open_files", "limits.inodes"}
 
 

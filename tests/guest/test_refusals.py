@@ -99,12 +99,22 @@ OUTSIDE = {
     "of another user": ("open('/home/somebody/x.csv')", "/home/somebody/x.csv lies outside"),
     "one that could not be written": ("raise OSError(30, 'ro', '/srv/group/out')", "/srv/group/out lies outside"),
     "one that an error's text names": ("raise FileNotFoundError('/data/a b.csv not found.')", "/data/a lies outside"),
+    "one that a library names": (
+        "raise RuntimeError('/data/x.shp: No such file or directory')",
+        "/data/x.shp lies outside",
+    ),
+    "one without a number": ("raise OSError('/data/x.tif: No such file or directory')", "/data/x.tif lies outside"),
     "a module": ("import sys; sys.path.append('/srv/group/proj')\nimport utils", "/srv/group/proj of sys.path lies"),
     "in the workspace": ("open('/srv/group/proj/nb/x')", None),
     "on a mount": ("open('/srv/group/mounted/x')", None),
     "of the system": ("open('/etc/no-such-file')", None),
     "of the jail's /tmp": ("open('/tmp/no-such-file')", None),
     "no path": ("raise FileNotFoundError('https://example.org/x')", None),
+    "no file": ("raise RuntimeError('/users/3 not found')", None),
+    "what a library lacks": (
+        "raise OSError('/data/l.so: cannot open shared object file: No such file or directory')",
+        None,
+    ),
     "another module": ("import sys; sys.path.remove('/srv/group/proj')\nimport no_such_module", None),
     "of the prefix": ("import sys; open(sys.prefix + '/no-such-file')", None),
 }
@@ -121,6 +131,25 @@ def test_what_lies_outside_of_the_workspace(new_guest):
         else:
             assert "[cellblock] workspace.path: " + says in said and "mounts adds other folders" in said, (name, said)
             assert ("cellblock install --project" in said) == (says.startswith("/srv/group")), (name, said)
+
+
+# What IPython's magics say of a file that is not there has neither a number nor a name; of %run from IPython 8 on.
+MAGICS = ("%run", "%load")
+
+
+def magics_of(interpreter):
+    return [each for each in MAGICS if interpreter.ipython and (interpreter.ipython >= (8,) or each != "%run")]
+
+
+@pytest.mark.usefixtures("ipython")
+def test_magics_that_miss_a_file_outside_of_the_workspace(new_guest, interpreter):
+    says = {**SAYS, "workspace.mode": "rw", "workspace": "/srv/group/proj/nb"}
+    guest = new_guest(env={"CELLBLOCK_POLICY_SAYS": json.dumps(says)})
+    for magic in magics_of(interpreter):
+        for name in ("utils.py", "setup.ipynb"):
+            said = text_of(guest.run(f"{magic} /srv/group/proj/{name}"))
+            assert said.count(f"[cellblock] workspace.path: /srv/group/proj/{name}") == 1, (magic, said)
+            assert "cellblock install --project" in said, (magic, said)
 
 
 def test_a_cure_that_was_taken_is_not_named(new_guest):
@@ -177,10 +206,13 @@ def in_an_empty_folder(new_guest, folder):
 
 def test_what_is_missed_in_an_empty_folder(new_guest, tmp_path):
     guest = in_an_empty_folder(new_guest, tmp_path)
-    for code in ("open('data.csv')", "import helper"):
+    of_a_library = "raise FileNotFoundError('No such file or directory (os error 2): data.csv')"
+    magics = [f"{each} helper.py" for each in magics_of(guest.interpreter)]
+    for code in ("open('data.csv')", "import helper", of_a_library, *magics):
         said = text_of(guest.run(code))
         assert said.count("[cellblock] workspace.path: this is an empty folder") == 1, (code, said)
-    for code in ("1 / 0", "open('/tmp/no-such-file')"):
+    lacks = "raise ImportError('l.so: cannot open shared object file: No such file or directory')"
+    for code in ("1 / 0", "open('/tmp/no-such-file')", "raise FileNotFoundError('https://example.org/x')", lacks):
         assert "[cellblock]" not in text_of(guest.run(code)), code
 
 

@@ -88,7 +88,8 @@ IMPORT = "import sys\nsys.path.append('..')\nimport utils\nutils.answer"
 
 def test_a_notebook_in_a_project(start, project):
     c = start(workspace=project / "nb").client
-    for code in ("open('../data/x.csv')", "open('../../nothing-there')", "open('../out', 'w')", IMPORT):
+    missed = ["open('../data/x.csv')", "open('../../nothing-there')", "%run ../utils.py", "%load ../utils.py"]
+    for code in (*missed, "open('../out', 'w')", IMPORT):
         assert "workspace.path: " in said(c.run(code)), code
         assert "cellblock install --project" in said(c.run(code))
     assert sorted(p.name for p in project.iterdir()) == ["data", "nb", "pyproject.toml", "utils.py"]
@@ -125,6 +126,9 @@ def test_a_home_that_is_an_empty_folder_says_so_each_time(start, nothing_left):
     ):
         cell = c.run(code)
         assert cell.ok and "what was written is lost" in cell.text("stderr"), code
+    where = c.request("create_subshell_request", {}, channel="control").content["subshell_id"]
+    beside = c.finish(c.start("open('out', 'a').write('y')", header=c.header("execute_request", subshell_id=where)))
+    assert beside.ok and "what was written is lost" in beside.text("stderr"), beside
     for code in ("open('/tmp/x', 'w').write('x')", "open('other').read()", "os.remove('out')"):
         assert c.run(code).text("stderr") == "", code
     # of a wheel: what its first start keeps
