@@ -7,6 +7,7 @@ import time
 import psutil
 import pytest
 
+import branches
 import kernels
 import rawclient
 
@@ -169,10 +170,42 @@ def test_a_memory_bomb_is_a_memory_error(start):
 
 
 def unanswered(client, sent):
-    """Of msg_id -> channel those without a reply or idle when the kernel has said all."""
+    """Of msg_id -> channel (None: it has no reply) those without a reply or idle when the kernel has said all."""
     replies = {channel: [m.parent_id for m in client.inbox[channel]] for channel in ("shell", "control")}
+    replies[None] = list(sent)
     idle = [m.parent_id for m in client.inbox["iopub"] if m.content.get("execution_state") == "idle"]
     return [i for i, channel in sent.items() if replies[channel].count(i) != 1 or idle.count(i) != 1]
+
+
+def ask_of_each_kind(c, *argv):
+    """As for unanswered(): what waits for its turn, is served beside cells, or at once. argv: of commands."""
+    shell = {
+        "complete_request": {"code": "im", "cursor_pos": 2},
+        "inspect_request": {"code": "print", "cursor_pos": 3},
+        "is_complete_request": {"code": "1"},
+        "history_request": {"hist_access_type": "tail", "n": 3},
+        "cellblock_run_request": {"argv": argv},
+        "cellblock_usage_request": {},
+        "cellblock_checkpoint_request": {"name": "a"},
+        "cellblock_rollback_request": {},
+        "cellblock_branch_request": {},
+        "comm_info_request": {},
+    }
+    control = {
+        "cellblock_file_request": {"op": "write", "path": "written"},
+        "cellblock_run_request": {"argv": argv},
+        "cellblock_checkpoint_request": {"name": "b"},
+        "cellblock_list_branches_request": {},
+        "debug_request": {"type": "request", "seq": 1, "command": "debugInfo"},
+        "create_subshell_request": {},
+        "kernel_info_request": {},
+    }
+    sent = {c.send("comm_open", {"comm_id": "c", "target_name": "t", "data": {}}): None}
+    sent |= {c.send(kind, content, channel="control"): "control" for kind, content in control.items()}
+    sent |= {c.send(kind, content): "shell" for kind, content in shell.items()}
+    c.wait_in_place("shell", lambda m: m.type == "comm_info_reply")  # all of it has arrived
+    c.wait_in_place("control", lambda m: m.type == "kernel_info_reply")
+    return sent
 
 
 FATAL = [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS]
@@ -191,24 +224,22 @@ def test_everything_is_answered_when_the_broker_dies(start, when, number):
     c, sent = k.client, {}
     sub = c.request("create_subshell_request", {}, channel="control").content["subshell_id"]
     assert c.run("import os, time\nme = os.getpid()").ok
+    beside = branches.branch(c)
     if BROKER_DIES[when] is None:
         hook = "os.register_at_fork(before=lambda: os.getpid() != me or time.sleep(0.7))"
         assert c.run(kernels.BY_FORK + hook).ok
     else:
         running = c.start(BROKER_DIES[when], stop_on_error=False)
         c.says(running, "running")
-        sent[running] = "shell"
+        asks = c.request("create_subshell_request", {}, channel="control").content["subshell_id"]
+        asks = branches.start_in(c, asks, "input('?')", allow_stdin=True)
+        c.wait("stdin", lambda m: m.parent_id == asks)
+        sent = {running: "shell", asks: "shell"}
     for _ in range(4):
         sent[c.start("1", stop_on_error=False)] = "shell"
-        header = c.header("execute_request", subshell_id=sub)
-        sent[c.start("import time; time.sleep(600)", header=header)] = "shell"
-    sent[c.send("complete_request", {"code": "im", "cursor_pos": 2})] = "shell"
-    sent[c.send("inspect_request", {"code": "print", "cursor_pos": 3})] = "shell"
-    sent[c.send("history_request", {"hist_access_type": "tail", "n": 3})] = "shell"
-    sent[c.send("comm_info_request", {})] = "shell"
-    sent[c.send("cellblock_run_request", {"argv": ["sleep", "600"]})] = "shell"
-    sent[c.send("cellblock_list_branches_request", {}, channel="control")] = "control"
-    c.wait_in_place("shell", lambda m: m.type == "comm_info_reply")  # all of it has arrived
+        for where in (sub, beside):
+            sent[branches.start_in(c, where, "import time; time.sleep(600)", stop_on_error=False)] = "shell"
+    sent |= ask_of_each_kind(c, "sleep", "600")
     broker, = (p for p in psutil.Process(k.pid).children() if p.name() == "cellblock-jail")  # a wheel's cache writer
     broker.send_signal(number)
     assert k.wait() == 1, "servers restart a kernel that ended so"
@@ -229,11 +260,7 @@ def first_named(k, name):
 def ask_all(c):
     """msg_id -> channel of what is asked for while no Python can answer."""
     sent = {c.start(code, stop_on_error=False): "shell" for code in ["6*7"] * 4}
-    sent[c.send("complete_request", {"code": "im", "cursor_pos": 2})] = "shell"
-    sent[c.send("cellblock_list_branches_request", {}, channel="control")] = "control"
-    sent[c.send("comm_info_request", {})] = "shell"
-    c.wait_in_place("shell", lambda m: m.type == "comm_info_reply")  # all of it has arrived
-    return sent
+    return sent | ask_of_each_kind(c, "true")
 
 
 def dies_and_all_is_answered(k, victim, sent):
@@ -279,24 +306,26 @@ def test_everything_is_answered_when_it_dies_while_a_twin_wakes(start, name):
 @pytest.mark.parametrize("number", [*FATAL, signal.SIGSTOP])
 def test_everything_is_answered_when_pid_1_dies(start, number):
     """Pid 1 takes no signal but the two that nobody can refuse. Where it is stopped no interrupt gets through."""
-    k = start()
+    k = start(args=["--set", "transactions.mode=always"])
     c, sent = k.client, {}
     sub = c.request("create_subshell_request", {}, channel="control").content["subshell_id"]
+    beside = branches.branch(c)
     running = c.start("print('running', flush=True)\nimport time; time.sleep(600)", stop_on_error=False)
     c.says(running, "running")
     sent[running] = "shell"
+    ends = number in (signal.SIGKILL, signal.SIGSTOP)  # the jail, and with it a branch that nobody interrupts
+    sent[branches.start_in(c, beside, "import time; time.sleep(600)" if ends else "1")] = "shell"
     for _ in range(4):
         sent[c.start("6*7", stop_on_error=False)] = "shell"
-        header = c.header("execute_request", subshell_id=sub)
-        sent[c.start("1", header=header, stop_on_error=False)] = "shell"
-    sent[c.send("complete_request", {"code": "im", "cursor_pos": 2})] = "shell"
-    sent[c.send("comm_info_request", {})] = "shell"
-    c.wait_in_place("shell", lambda m: m.type == "comm_info_reply")
+        for where in (sub, beside):
+            sent[branches.start_in(c, where, "1", stop_on_error=False)] = "shell"
+    sent |= ask_of_each_kind(c, "true")
     psutil.Process(k.named("cellblock-init")[0]).send_signal(number)
     if number != signal.SIGKILL:
         c.request("interrupt_request", {}, channel="control")
     for i, channel in sent.items():
-        c.wait_in_place(channel, lambda m, i=i: m.parent_id == i)
+        if channel:
+            c.wait_in_place(channel, lambda m, i=i: m.parent_id == i)
         c.wait_in_place("iopub", lambda m, i=i: m.parent_id == i and m.content.get("execution_state") == "idle")
     assert not unanswered(c, sent)
     assert c.run("6*7").result == "42"

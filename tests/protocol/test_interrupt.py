@@ -340,11 +340,12 @@ def soak():
 
 
 @pytest.mark.cellblock_only
-@pytest.mark.parametrize("mode", ["main", "plain", "subshell", "limit", "bash"])
+@pytest.mark.parametrize("mode", ["main", "plain", "subshell", "branch", "limit", "bash"])
 def test_at_random_moments(start, mode, tmp_path):
     """None hits another cell, and no interrupted cell is without its error (tests/soak/interrupts.py)."""
     interrupts = soak()
-    c = start(args=interrupts.arguments(mode, tmp_path)).client
+    copies = ["--set", "transactions.mode=auto"] if mode == "branch" else []
+    c = start(args=[*copies, *interrupts.arguments(mode, tmp_path)]).client
     count = int(os.environ.get("CELLBLOCK_INTERRUPTS", "30"))
     tally = interrupts.rounds(c, count, random.Random(count), **interrupts.prepare(c, mode))
     assert not tally.faults

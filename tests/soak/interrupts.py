@@ -91,6 +91,7 @@ BASH = {
     "nothing": ":",
     "many lines": "\n".join("echo %d" % i for i in range(40)),
 }
+HOW = ({}, {}, {"store_history": False}, {"silent": True})  # a cell is sent
 BASH_AFTER = {"echo $((6*7))": "42\n", "sleep 0.01; echo 5": "5\n", "echo a |\ncat": "a\n", "v=7\necho $v": "7\n"}
 
 
@@ -122,7 +123,7 @@ def interrupt(client, subshell):
 def one_round(client, rng, tally, kinds, after, subshell=None, limit=False):
     """subshell: the id of a subshell or branch. limit: the time limit of the cell in the place of a user."""
     name = rng.choice(list(kinds))
-    content = {"code": kinds[name], "stop_on_error": False}
+    content = {"code": kinds[name], "stop_on_error": False, **rng.choice(HOW)}
     moment = rng.random() ** 2 * rng.choice((0.002, 0.02, 0.08))
     metadata = {"cellblock": {"timeout": 0.001 + moment}} if limit else {}
     cell = send(client, "execute_request", content, subshell, metadata=metadata)

@@ -14,6 +14,7 @@ DIE = "import os; os._exit(1)"
 POLICIES = {"auto": [], "agent": ["--policy", "agent", "--set", "limits.cpu=0"]}
 PYTHONS = ["small", "the kernelspec's"]
 DEAR = re.compile(r"no twin was made behind cell \[(\d+)\]")
+WITHOUT_A_NUMBER = {"silent": {"silent": True}, "not stored": {"store_history": False}}
 
 
 def small(start, *args, **how):
@@ -73,6 +74,36 @@ def test_run_all(start, python):
     *good, bad = send_all(c, [*(step(n) for n in range(40)), DIE])
     assert all(each.ok for each in good)
     assert c.run("print(log)").text() == f"{list(range(41 - len(undone(c, bad, alone=python == 'small'))))}\n"
+
+
+@pytest.mark.parametrize("how", WITHOUT_A_NUMBER)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_steps_without_a_number(start, policy, how):
+    """Tools send such cells; they are answered like others."""
+    c = small(start, *POLICIES[policy])
+    assert c.run("log = []").ok
+    for n in range(6):
+        good, bad = c.start(step(n), **WITHOUT_A_NUMBER[how]), c.start(DIE, stop_on_error=False)
+        assert c.finish(good).ok
+        died = c.finish(bad)
+        assert died.about["undone"] == [died.content["execution_count"]], died
+        assert "undone_unnumbered" not in died.about, died
+        assert c.run("log").result == str(list(range(n + 1)))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_steps_of_two_clients(start, policy):
+    """Whichever comes first, the one's answered cell is not undone by the other's."""
+    c = small(start, *POLICIES[policy])
+    other = start.client(c.kernel)
+    other.ready()
+    assert c.run("log = []").ok
+    for n in range(6):
+        good, bad = c.start(f"log.append({n})"), other.start(DIE, stop_on_error=False)
+        assert c.finish(good).ok
+        died = other.finish(bad)
+        assert died.about["undone"] == [died.content["execution_count"]], died
+        assert c.run("log").result == str(list(range(n + 1)))
 
 
 def test_a_copy_that_is_dear_is_told(start):
@@ -216,9 +247,6 @@ def test_what_has_no_number_is_told(start):
     assert (reply["restored_to"], reply["undone"], reply["undone_unnumbered"]) == (1, [2], 2), reply
     assert c.run("n").result == "0"
     assert "undone_unnumbered" not in c.request("cellblock_rollback_request", {"name": "a"}).content
-
-
-WITHOUT_A_NUMBER = {"silent": {"silent": True}, "not stored": {"store_history": False}}
 
 
 @pytest.mark.parametrize("how", WITHOUT_A_NUMBER)

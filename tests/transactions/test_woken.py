@@ -164,6 +164,22 @@ def test_the_words(start, way, why):
     assert c.run("x").result == "5"
 
 
+def test_files_are_those_of_the_state_that_works(start):
+    """The woken one that did not had brought back its own."""
+    c = start(args=["--set", "transactions.mode=always", "--set", "workspace.mode=overlay"]).client
+    assert c.run("open('f', 'w').write('1')").ok
+    assert c.run(ENDS.replace("HOW", "os._exit(4)") + "open('f', 'w').write('2')").ok
+    failed = c.run("open('f', 'w').write('3')\n" + DIE)
+    told = failed.content["evalue"]
+    assert "all variables and files are as they were before cell [2]; cells [2] to [3] are undone" in told, told
+    assert "a later state did not work when it was woken (Python exited with status 4)" in told, told
+    assert (failed.about["restored_to"], failed.about["undone"]) == (1, [2, 3]), failed.about
+    assert c.run("open('f').read()").result == "'1'"
+    failed = c.run("import os; open('f', 'w').write('4')\n" + DIE)
+    assert failed.about["undone"] == [failed.content["execution_count"]], failed
+    assert c.run("open('f').read()").result == "'1'"
+
+
 # A subshell's thread comes to say something while the state is kept, and says it where that goes on.
 SAYS = """
 import os, sys, time
