@@ -28,6 +28,8 @@
 #include <unistd.h>
 
 #define STOPPED "interrupted: what is listed was done, the rest was not"
+#define DO_IT "; if you want it, do it yourself, outside the jail"
+#define RUN_IT "programs outside the jail would run or obey it"
 #define TOO_MUCH "workspace.size: more than the layer can hold was to be written"
 
 static const char *const change_names[CB_CHANGES] = { "added", "modified", "deleted", "skipped", "failed" };
@@ -138,7 +140,7 @@ int cb_layer_judge(struct cb_layer *layer, int lower, const char *path, enum cb_
 {
 	struct cb_judge judge = layer->judge;
 	struct cb_judged judged;
-	char reason[NAME_MAX + 80];
+	char reason[NAME_MAX + 160];
 	int r;
 
 	if (alone)
@@ -158,8 +160,7 @@ int cb_layer_judge(struct cb_layer *layer, int lower, const char *path, enum cb_
 		ret->in_git = judged.in_git;
 	}
 	if (r == -EROFS) {
-		snprintf(reason, sizeof(reason), "workspace.protect, \"%s\": programs outside would act on it",
-			 judged.refused);
+		snprintf(reason, sizeof(reason), "workspace.protect, \"%s\": " RUN_IT DO_IT, judged.refused);
 		add(layer, path, CB_CHANGE_SKIPPED, st, reason);
 	}
 	return r;
@@ -224,8 +225,8 @@ static bool is_gits(struct cb_layer *layer, const struct cb_layer_entry *e, int 
 		return false;
 	add(layer, e->path, CB_CHANGE_SKIPPED, &e->st,
 	    e->part != CB_GIT_OTHER
-		    ? "workspace.protect, \".git\": git outside would write to places where no cell may"
-		    : "workspace.protect, \".git\": programs outside would act on it");
+		    ? "workspace.protect, \".git\": git outside would write to places where no cell may" DO_IT
+		    : "workspace.protect, \".git\": " RUN_IT DO_IT);
 	return true;
 }
 
@@ -522,7 +523,7 @@ static int judge_link(struct cb_layer *layer, const struct cb_layer_entry *e)
 	r = cb_judge_target(&layer->judge, e->path, layer->target);
 	if (r == -EROFS)
 		add(layer, e->path, CB_CHANGE_SKIPPED, &e->st,
-		    "workspace.protect: a link to what programs outside would act on");
+		    "workspace.protect, of what it leads to: " RUN_IT DO_IT);
 	else if (r == -EPERM)
 		add(layer, e->path, CB_CHANGE_SKIPPED, &e->st,
 		    "a link that leads out of the workspace: programs outside would write where it leads");

@@ -407,6 +407,10 @@ def test_what_a_hostile_cell_leaves(overlay, nothing_left):
     skipped = {p for p, e in said.items() if e["change"] == "skipped"}
     assert {"fifo", "sock", ".envrc", "env", ".git/commondir", "repo/.git/hooks", "repo/.git/config"} <= skipped
     assert {"bare/hooks"} <= skipped
+    why = "programs outside the jail would run or obey it; if you want it, do it yourself, outside the jail"
+    for path, name in ((".envrc", ".envrc"), ("repo/.git/hooks", ".git"), ("bare/hooks", ".git")):
+        assert said[path]["reason"] == f'workspace.protect, "{name}": {why}', said[path]
+    assert said["back"]["reason"] == f"workspace.protect, of what it leads to: {why}", said["back"]
     assert {"up", "away", "back"} <= skipped and "leads out of the workspace" in said["up"]["reason"]
     assert any(p.startswith("deep/x/x") for p in skipped), "bounded depth"
     assert not list(outside.iterdir())
