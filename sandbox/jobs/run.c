@@ -104,6 +104,7 @@ static _Noreturn void command_main(const struct run *r, const int ends[3], int r
 {
 	extern char **environ;
 	struct report report = { .stage = STAGE_CWD };
+	int entered;
 
 	(void)setsid();
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
@@ -115,7 +116,13 @@ static _Noreturn void command_main(const struct run *r, const int ends[3], int r
 			_exit(127);
 	if (cb_fd_close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) < 0)
 		_exit(127);
-	if (cb_enter_folder(r->job->cwd, r->job->workspace) >= 0 && (r->cwd[0] == '\0' || chdir(r->cwd) == 0)) {
+	entered = cb_enter_folder(r->job->cwd, r->job->workspace);
+	if (entered >= 0 && (r->cwd[0] == '\0' || chdir(r->cwd) == 0)) {
+		if (entered > 0 && r->cwd[0] != '/') /* as shells say it that can't be in the folder they were given */
+			dprintf(2,
+				"cellblock: %.300s can't be entered any more: the workspace's own folder takes its "
+				"place\n",
+				r->job->cwd);
 		report.stage = STAGE_EXEC;
 		environ = r->env; /* PATH is looked up in it */
 		execvp(r->argv[0], r->argv);

@@ -70,7 +70,11 @@ def test_a_current_folder_that_a_cell_removes(start, nothing_left, mode):
         assert cell.result == "'/workspace'", (change, cell)
         told = "/workspace/nb can't be entered any more" in cell.text("stderr")
         assert told == change.startswith("os.rmdir"), "once"
-        assert k.client.request("cellblock_run_request", pwd, channel="control").content["stdout"] == "/workspace\n"
+        told = "cellblock: /workspace/nb can't be entered any more: the workspace's own folder takes its place\n"
+        for cwd, where, said in ((None, "/workspace", told), (".", "/workspace", told), ("/tmp", "/tmp", "")):
+            asked = {**pwd, "cwd": cwd} if cwd else pwd
+            done = k.client.request("cellblock_run_request", asked, channel="control").content
+            assert (done["stdout"], done["stderr"]) == (f"{where}\n", said), change
     run("os.remove('nb'); os.mkdir('nb'); os._exit(3)")
     assert run("import os; os.getcwd()").result == "'/workspace/nb'"
 
