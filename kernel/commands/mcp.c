@@ -61,11 +61,22 @@ static int find_python(char **ret_python, struct cb_err *err)
 {
 	CB_AUTO_PATH script = cb_interpreter_script_of_ours();
 	CB_AUTO_PATH prefix = cb_places_prefix();
+	CB_AUTO_PATH bin = prefix != NULL ? cb_path_format("%s/bin", prefix) : NULL;
 
 	if (script != NULL)
 		return cb_interpreter_script(script, ret_python, err);
-	*ret_python = prefix != NULL ? cb_path_format("%s/bin/python3", prefix) : NULL;
-	return *ret_python != NULL ? 0 : cb_err_set(err, -ENOMEM, "mcp", NULL, "out of memory");
+	if (bin == NULL)
+		return cb_err_set(err, -ENOMEM, "mcp", NULL, "out of memory");
+	*ret_python = cb_path_program_in(bin, "python3"); /* `python` may be a Python 2 where both are */
+	if (*ret_python == NULL)
+		*ret_python = cb_path_program_in(bin, "python");
+	if (*ret_python == NULL)
+		return cb_err_set(err, -ENOENT, "mcp",
+				  "Install Cellblock into a Python environment, and its package there: "
+				  "pip install 'cellblock[mcp]'. Or start `python -m cellblock.mcp` where the package "
+				  "is.",
+				  "no Python lies beside this program: %s has neither python3 nor python", bin);
+	return 0;
 }
 
 int cb_command_mcp(const struct cb_options *o)
@@ -78,11 +89,6 @@ int cb_command_mcp(const struct cb_options *o)
 
 	if (r == 0)
 		r = find_python(&python, &err);
-	if (r == 0 && access(python, X_OK) < 0)
-		r = cb_err_set(&err, -errno, "mcp",
-			       "Install Cellblock into a Python environment, and its package there: "
-			       "pip install 'cellblock[mcp]'. Or start `python -m cellblock.mcp` where the package is.",
-			       "no Python lies beside this program: %s", python);
 	if (r == 0 && arguments(o, python, places.self, &argv) < 0)
 		r = cb_err_set(&err, -ENOMEM, "mcp", NULL, "out of memory");
 	if (r == 0) {

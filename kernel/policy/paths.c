@@ -227,6 +227,15 @@ bool cb_path_is_program(const char *path)
 	return cb_path_is_file(path) && access(path, X_OK) == 0;
 }
 
+char *cb_path_program_in(const char *folder, const char *name)
+{
+	char *path = cb_path_format("%s/%s", folder, name);
+
+	if (path != NULL && !cb_path_is_program(path))
+		cb_path_free(&path);
+	return path;
+}
+
 char *cb_path_search(const char *name)
 {
 	const char *path = getenv("PATH");

@@ -37,6 +37,8 @@ bool cb_path_next(const char **list, char **part);
 char *cb_path_home(void);
 /* A file that may be executed. */
 bool cb_path_is_program(const char *path);
+/* FOLDER/NAME, if that is a program. malloc'd; NULL = none. */
+char *cb_path_program_in(const char *folder, const char *name);
 /* The program of this name in the folders of PATH that are absolute. malloc'd, clean; NULL = none. */
 char *cb_path_search(const char *name);
 bool cb_path_is_dir(const char *path);

@@ -442,22 +442,13 @@ static char *cfg_value(const char *path, const char *key)
 	return NULL;
 }
 
-static char *program_in(const char *folder, const char *name)
-{
-	char *path = cb_path_format("%s/%s", folder, name);
-
-	if (path != NULL && !cb_path_is_program(path))
-		cb_path_free(&path);
-	return path;
-}
-
 /* The Python in `home` that a venv was made with. Which of its names this is does not matter: the folder and the links
  * are what is needed. After `make altinstall`, and from some packages, there is no python3, only python3.12: the venv's
  * version says so, or a link of its own program. malloc'd, NULL = none. */
 static char *find_base(const char *home, const char *cfg, const char *executable)
 {
 	static const char *const keys[] = { "version", "version_info" }; /* of venv; of virtualenv and uv */
-	char *base = program_in(home, "python3");
+	char *base = cb_path_program_in(home, "python3");
 	CB_AUTO_PATH at = strdup(executable);
 
 	for (size_t i = 0; base == NULL && i < CB_COUNT(keys); i++) {
@@ -468,12 +459,12 @@ static char *find_base(const char *home, const char *cfg, const char *executable
 		if (version == NULL || sscanf(version, "3.%3u", &minor) != 1)
 			continue;
 		snprintf(name, sizeof(name), "python3.%u", minor);
-		base = program_in(home, name);
+		base = cb_path_program_in(home, name);
 	}
 	for (int i = 0; base == NULL && at != NULL && i < MAX_HOPS; i++) {
 		char *next = next_hop(at);
 
-		base = program_in(home, cb_path_name(at));
+		base = cb_path_program_in(home, cb_path_name(at));
 		free(at);
 		at = next;
 	}

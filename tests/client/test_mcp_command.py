@@ -55,7 +55,9 @@ def test_without_the_package_the_cure_is_named(tmp_path):
     done = subprocess.run([prefix / "bin/cellblock", "mcp"], capture_output=True, text=True, timeout=200)
     assert done.returncode == 1 and "no Python lies beside this program" in done.stderr
     assert "pip install 'cellblock[mcp]'" in done.stderr
-    (prefix / "bin/python3").symlink_to(shutil.which("python3", path="/usr/bin:/usr/local/bin") or "/usr/bin/python3")
-    done = subprocess.run([prefix / "bin/cellblock", "mcp"], capture_output=True, text=True, timeout=200)
-    assert done.returncode == 1 and "the Python package is not there" in done.stderr, done
-    assert 'pip install "cellblock[mcp]"' in done.stderr
+    python = shutil.which("python3", path="/usr/bin:/usr/local/bin") or "/usr/bin/python3"
+    for name in ("python", "python3"):
+        (prefix / "bin" / name).symlink_to(python)
+        done = subprocess.run([prefix / "bin/cellblock", "mcp"], capture_output=True, text=True, timeout=200)
+        assert done.returncode == 1 and "the Python package is not there" in done.stderr, done
+        assert f"{prefix}/bin/{name}: pip install \"cellblock[mcp]\"" in done.stderr
