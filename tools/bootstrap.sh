@@ -18,6 +18,7 @@ sqlite3.h libsqlite3-dev sqlite-devel sqlite
 cmocka libcmocka-dev libcmocka-devel cmocka"
 OPTIONAL="scdoc" # for the manual pages
 VENV=$ROOT/.venv
+STILL_SECONDS=30 # between two signs that something goes on
 
 say() {
 	printf '== %s\n' "$*"
@@ -56,12 +57,24 @@ begin() {
 	echo $$ >"$lock"
 }
 
+# Says that something goes on, until its stdin ends, as it does also where who holds the other end was killed.
+# usage: say_still NAME LOG
+say_still() {
+	local seconds=0
+	until read -r -t "$STILL_SECONDS" _; [ $? -le 128 ]; do # more: nothing came in that time
+		seconds=$((seconds + STILL_SECONDS))
+		say "still running after $seconds s: $1 (its output: $2)"
+	done
+}
+
 # Runs a command with its output in a log; shows the log only if the command fails.
 quietly() {
-	local log=$ROOT/build/$1.log status=0
+	local name=$1 log=$ROOT/build/$1.log status=0
 	shift
 	mkdir -p "$ROOT/build"
-	"$@" >"$log" 2>&1 || status=$?
+	exec 8> >(exec 9>&-; say_still "$name" "$log")
+	"$@" >"$log" 2>&1 8>&- || status=$?
+	exec 8>&-
 	if [ "$status" -ne 0 ]; then
 		tail -n 60 "$log" >&2
 		printf '%s: this failed: %s (whole output: %s)\n' "${0##*/}" "$*" "$log" >&2
@@ -196,7 +209,7 @@ make_venv() {
 	set -- "$ROOT/tests/requirements.txt" "$@"
 	stamp=$(cat "$@" "$ROOT/tests/requirements.lock" | cksum)
 	[ "$(cat "$VENV/.requirements" 2>/dev/null)" = "$stamp" ] && return 0
-	say "installing Jupyter clients into $VENV"
+	say "installing Jupyter clients into $VENV: more than 200 packages, some minutes where they are downloaded"
 	rm -f "$VENV/.requirements" # until all of it is there
 	install_python "$@" || exit 1
 	printf '%s\n' "$stamp" >"$VENV/.requirements"

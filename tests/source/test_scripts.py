@@ -104,6 +104,23 @@ class Bootstrap(unittest.TestCase):
         done = self.bash("begin; echo $$; cat build/running")
         self.assertEqual((done.returncode, len(set(done.stdout.split()))), (0, 1), done.stdout)
 
+    def test_what_goes_on_is_said(self):
+        """The command ends when that was said twice; its output stays in the log."""
+        wait = "echo talks; until grep -q 'still running after 2 s' said; do sleep 0.1; done"
+        done = self.bash(f"exec >said\nSTILL_SECONDS=1\nquietly long sh -c \"{wait}\"", timeout=300)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        log = self.root / "build/long.log"
+        self.assertEqual(log.read_text(), "talks\n")
+        first, second = (self.root / "said").read_text().splitlines()[:2]
+        self.assertEqual(first, f"== still running after 1 s: long (its output: {log})")
+        self.assertEqual(second, f"== still running after 2 s: long (its output: {log})")
+
+    def test_nothing_stays_of_who_says_what_goes_on(self):
+        """Neither keeps the pipe that all is said to, nor the lock."""
+        script = "begin\nSTILL_SECONDS=100000\nquietly short true\nexec flock build/running -c 'echo free' 9>&-"
+        done = self.bash(script, timeout=300)
+        self.assertEqual((done.returncode, done.stdout), (0, "free\n"))
+
     def test_an_environment_of_another_python_stays(self):
         kept = self.root / ".venv/lib/python3.1/site-packages/mine.py"
         kept.parent.mkdir(parents=True)
