@@ -230,9 +230,11 @@ static int make_file(const char *path, struct cb_err *err)
 	return 0;
 }
 
+/* SQLite keeps it beside the file that a link leads to. */
 static bool has_long_journal(const char *path)
 {
-	CB_AUTO_PATH journal = cb_path_format("%s-wal", path);
+	CB_AUTO_PATH real = cb_path_real(path);
+	CB_AUTO_PATH journal = real != NULL ? cb_path_format("%s-wal", real) : NULL;
 	struct stat st;
 
 	return journal != NULL && stat(journal, &st) == 0 && st.st_size > LONG_JOURNAL;

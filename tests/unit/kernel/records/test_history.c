@@ -173,16 +173,14 @@ static off_t journal_size(const char *path)
 	return st.st_size;
 }
 
-/* Each start would read all that kernels which were killed have left in the journal: one puts it into the file. */
-static void test_a_long_journal_is_put_away(void **state)
+/* `opened`: another name of it, perhaps. */
+static void expect_put_away(const char *path, const char *opened)
 {
-	CB_AUTO_PATH path = cb_path_format("%s/killed/history.sqlite", folder);
 	const struct cb_history_query first = { .access = CB_HISTORY_RANGE, .session = 1, .start = 1, .stop = 2 };
 	pid_t pid = fork();
 	struct cb_history *h;
 	json_t *rows;
 
-	(void)state;
 	if (pid == 0) {
 		h = open_started(path);
 		for (int i = 1; i <= 200; i++)
@@ -192,12 +190,25 @@ static void test_a_long_journal_is_put_away(void **state)
 	}
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
 	assert_true(journal_size(path) > 256 << 10);
-	h = open_started(path);
+	h = open_started(opened);
 	rows = ask(h, &first);
 	expect(rows, 0, 1, "a line");
 	json_decref(rows);
 	assert_int_equal(journal_size(path), 0);
 	cb_history_close(h);
+}
+
+/* Each start would read all that kernels which were killed have left in the journal: one puts it into the file. */
+static void test_a_long_journal_is_put_away(void **state)
+{
+	CB_AUTO_PATH path = cb_path_format("%s/killed/history.sqlite", folder);
+	CB_AUTO_PATH other = cb_path_format("%s/killed/other.sqlite", folder);
+	CB_AUTO_PATH link = cb_path_format("%s/link", folder);
+
+	(void)state;
+	expect_put_away(path, path);
+	assert_int_equal(symlink(other, link), 0);
+	expect_put_away(other, link);
 }
 
 static void test_bounds(void **state)
@@ -384,6 +395,10 @@ static int remove_folder(void **state)
 					     "killed/history.sqlite",
 					     "killed/history.sqlite-wal",
 					     "killed/history.sqlite-shm",
+					     "killed/other.sqlite",
+					     "killed/other.sqlite-wal",
+					     "killed/other.sqlite-shm",
+					     "link",
 					     "garbage",
 					     "new",
 					     "killed",
