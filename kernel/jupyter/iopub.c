@@ -210,37 +210,38 @@ static int send_or_queue(struct cb_jupyter *jp, enum cb_weight weight, zmq_msg_t
 	return r;
 }
 
-/* A message's first frame: its topic, or the prefix that was subscribed to. */
-static int make_first(zmq_msg_t *ret_frame, const char *topic, size_t len)
+/* A message's frames, FEW and its buffers. The first is its topic, or the prefix that was subscribed to. */
+static int build(struct cb_jupyter *jp, const char *topic, size_t len, const struct cb_outgoing *out, zmq_msg_t *frame,
+		 size_t *ret_n)
 {
-	if (zmq_msg_init_size(ret_frame, len) != 0)
+	size_t n = 0;
+	int r;
+
+	if (zmq_msg_init_size(frame, len) != 0)
 		return -ENOMEM;
 	if (len > 0)
-		memcpy(zmq_msg_data(ret_frame), topic, len);
-	return 0;
+		memcpy(zmq_msg_data(frame), topic, len);
+	r = cb_outgoing_frames(&jp->session, jp->auth, out, frame + 1, &n);
+	if (r < 0)
+		zmq_msg_close(frame);
+	*ret_n = n + 1;
+	return r;
 }
 
 static void build_and_send(struct cb_jupyter *jp, const char *topic, enum cb_weight weight,
 			   const struct cb_outgoing *out)
 {
-	zmq_msg_t few[16], *frame = few;
+	zmq_msg_t few[2 * FEW], *frame = few;
 	size_t n = 0;
-	int r = 0;
+	int r = -ENOMEM;
 
-	if (out->nbuffers + 8 > 16) {
-		frame = malloc((out->nbuffers + 8) * sizeof(*frame));
-		r = frame != NULL ? 0 : -ENOMEM;
-	}
-	if (r == 0)
-		r = cb_outgoing_frames(&jp->session, jp->auth, out, frame + 1, &n);
+	if (out->nbuffers > FEW)
+		frame = malloc((out->nbuffers + FEW) * sizeof(*frame));
 	pace(&jp->iopub, weight, out->content.len);
-	if (r == 0) {
-		r = make_first(frame, topic, strlen(topic));
-		if (r == 0)
-			r = send_or_queue(jp, weight, frame, n + 1);
-		else
-			cb_frames_close(frame + 1, n);
-	}
+	if (frame != NULL)
+		r = build(jp, topic, strlen(topic), out, frame, &n);
+	if (r == 0)
+		r = send_or_queue(jp, weight, frame, n);
 	if (r < 0)
 		cb_log(CB_LOG_ERROR, "iopub: %s not sent: %s", out->type, cb_err_name(r));
 	if (frame != few)
@@ -360,21 +361,6 @@ static void on_text_timer(void *context)
 	cb_iopub_flush(context);
 }
 
-static int build_few(struct cb_jupyter *jp, const char *topic, size_t len, const struct cb_outgoing *out,
-		     zmq_msg_t frame[FEW], size_t *ret_n)
-{
-	size_t n = 0;
-	int r = make_first(frame, topic, len);
-
-	if (r < 0)
-		return r;
-	r = cb_outgoing_frames(&jp->session, jp->auth, out, frame + 1, &n);
-	if (r < 0)
-		zmq_msg_close(frame);
-	*ret_n = n + 1;
-	return r;
-}
-
 /* Straight to the socket; where that takes nothing, later. */
 static void notice_dropped(struct cb_jupyter *jp)
 {
@@ -394,7 +380,7 @@ static void notice_dropped(struct cb_jupyter *jp)
 				   .metadata = cb_buf_span(&metadata),
 				   .content = cb_buf_span(&content) };
 
-	if (build_few(jp, "stream.stderr", strlen("stream.stderr"), &out, frame, &n) < 0)
+	if (build(jp, "stream.stderr", strlen("stream.stderr"), &out, frame, &n) < 0)
 		return;
 	if (send_frames(jp, frame, n) < 0) {
 		cb_frames_close(frame, n);
@@ -557,7 +543,7 @@ static void welcome(struct cb_jupyter *jp, const char *prefix, size_t len)
 				   .metadata = CB_SPAN("{}"),
 				   .content = cb_buf_span(&b) };
 
-	if (build_few(jp, prefix, len, &out, frame, &n) < 0)
+	if (build(jp, prefix, len, &out, frame, &n) < 0)
 		return;
 	/* straight to the socket, before what is held; if that is full, a subscriber before this one has filled it */
 	if (send_frames(jp, frame, n) < 0)
@@ -605,12 +591,8 @@ void cb_iopub_release(struct cb_jupyter *jp)
 {
 	struct cb_iopub *p = &jp->iopub;
 
-	while (p->head != NULL) {
-		struct cb_iopub_entry *e = p->head;
-
-		p->head = e->next;
-		entry_free(e);
-	}
+	while (p->head != NULL)
+		remove_first(p);
 	cb_buf_release(&p->text);
 	cb_buf_release(&p->dropped_parent);
 	cb_header_unref(p->text_parent);
