@@ -121,9 +121,20 @@ void cb_failure_of_cell(struct cb_shell *s, bool failed, struct cb_span ename, s
 	cb_failure_metadata(s, failed ? "error" : "ok", lost ? "lost" : "kept", limit, NULL, out);
 }
 
+/* Instead of beginning it. */
+static void refuse(struct cb_jupyter *jp, struct cb_request *r, const char *ename, const char *evalue)
+{
+	cb_bracket_begin(jp, r);
+	if (cb_request_is_execute(r)) { /* frontends show nothing of a reply */
+		cb_publish_error(jp, r, ename, evalue, (struct cb_span){ NULL, 0 });
+		cb_iopub_flush(jp);
+	}
+	cb_failure_of_asked(jp, r, ename, evalue);
+	cb_bracket_close(jp, r);
+}
+
 void cb_failure_malformed(struct cb_shells *sh, struct cb_request *r, const char *format, ...)
 {
-	static const char ename[] = "MalformedRequestError";
 	char text[512], evalue[sizeof(text) + 64];
 	va_list ap;
 
@@ -132,14 +143,7 @@ void cb_failure_malformed(struct cb_shells *sh, struct cb_request *r, const char
 	va_end(ap);
 	snprintf(evalue, sizeof(evalue), "%.60s: %s", r->type, text);
 	cb_audit_denied(sh->records, r->type, text);
-	cb_bracket_begin(sh->jupyter, r);
-	if (cb_request_is_execute(r)) { /* frontends show nothing of a reply */
-		cb_publish_error(sh->jupyter, r, ename, evalue, (struct cb_span){ NULL, 0 });
-		cb_iopub_flush(sh->jupyter);
-	}
-	if (!cb_request_is_comm(r))
-		cb_reply_error(sh->jupyter, r, ename, "%s", evalue);
-	cb_bracket_close(sh->jupyter, r);
+	refuse(sh->jupyter, r, "MalformedRequestError", evalue);
 }
 
 static void say_that_the_log_moved(struct cb_shells *sh)
@@ -180,14 +184,7 @@ bool cb_failure_without_log(struct cb_shells *sh, struct cb_request *r)
 
 	if (!cb_failure_log_is_gone(sh, evalue))
 		return false;
-	cb_bracket_begin(sh->jupyter, r);
-	if (cb_request_is_execute(r)) {
-		cb_publish_error(sh->jupyter, r, CB_LOG_GONE, evalue, (struct cb_span){ NULL, 0 });
-		cb_iopub_flush(sh->jupyter);
-	}
-	if (!cb_request_is_comm(r))
-		cb_reply_error(sh->jupyter, r, CB_LOG_GONE, "%s", evalue);
-	cb_bracket_close(sh->jupyter, r);
+	refuse(sh->jupyter, r, CB_LOG_GONE, evalue);
 	return true;
 }
 
