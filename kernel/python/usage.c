@@ -473,7 +473,7 @@ static bool is_among(pid_t pid, const pid_t *list, size_t n)
 	return i < n;
 }
 
-static uint64_t sum_of(pid_t top, uint64_t (*parse)(const char *text), const pid_t *without, size_t n,
+static uint64_t sum_of(pid_t top, int64_t walk_ns, uint64_t (*parse)(const char *text), const pid_t *without, size_t n,
 		       uint64_t *ret_largest)
 {
 	static struct walk w;
@@ -481,6 +481,7 @@ static uint64_t sum_of(pid_t top, uint64_t (*parse)(const char *text), const pid
 	char text[4096];
 
 	start_walk(&w, top);
+	w.end += walk_ns - WALK_NS;
 	for (size_t i = 0; i < w.count; i++) {
 		if (look(&w, i, "status", text, sizeof(text)) == 0 && !is_among(w.pid[i], without, n)) {
 			uint64_t bytes = parse(text);
@@ -500,7 +501,7 @@ static uint64_t sum_of(pid_t top, uint64_t (*parse)(const char *text), const pid
 
 uint64_t cb_usage_anonymous(const struct cb_usage_source *s, const pid_t *without, size_t n, uint64_t *ret_largest)
 {
-	return sum_of(s->init, parse_anonymous, without, n, ret_largest);
+	return sum_of(s->init, WALK_NS, parse_anonymous, without, n, ret_largest);
 }
 
 uint64_t cb_usage_anonymous_of(pid_t pid)
@@ -512,24 +513,13 @@ uint64_t cb_usage_anonymous_of(pid_t pid)
 
 uint64_t cb_usage_tree(pid_t top)
 {
-	return sum_of(top, cb_usage_parse_own, NULL, 0, NULL);
+	return sum_of(top, WALK_NS, cb_usage_parse_own, NULL, 0, NULL);
 }
 
 uint64_t cb_usage_largest(const struct cb_usage_source *s)
 {
-	static struct walk w;
-	uint64_t most = 0;
-	char text[4096];
+	uint64_t largest;
 
-	start_walk(&w, s->init);
-	w.end += LARGEST_NS - WALK_NS;
-	for (size_t i = 0; i < w.count; i++) {
-		uint64_t own = look(&w, i, "status", text, sizeof(text)) == 0 ? cb_usage_parse_own(text) : 0;
-
-		if (own > most)
-			most = own;
-		if (is_cut(&w))
-			return UINT64_MAX;
-	}
-	return most;
+	(void)sum_of(s->init, LARGEST_NS, cb_usage_parse_own, NULL, 0, &largest);
+	return largest;
 }
