@@ -97,12 +97,9 @@ struct cb_branch *cb_branches_numbered(struct cb_transactions *tx, uint32_t numb
 	return place != NULL ? *place : NULL;
 }
 
-bool cb_branches_full(const struct cb_transactions *tx)
+bool cb_branches_full(struct cb_transactions *tx)
 {
-	for (size_t i = 0; i < CB_BRANCHES_MAX; i++)
-		if (tx->branches.branch[i] == NULL)
-			return false;
-	return true;
+	return place_of(tx, 0) == NULL;
 }
 
 bool cb_branches_any(const struct cb_transactions *tx)
@@ -559,9 +556,8 @@ static void stop(struct cb_shell *l, const char *why)
 static void usage(struct cb_shell *l, struct cb_usage *ret_usage)
 {
 	struct cb_usage_source of = CB_USAGE_SOURCE_NONE;
-	static const int none[CB_USAGE_NFDS] = { [0 ... CB_USAGE_NFDS - 1] = -1 };
 
-	cb_usage_open(&of, ((struct cb_branch *)l)->python.pid, none);
+	cb_usage_follow(&of, ((struct cb_branch *)l)->python.pid);
 	cb_usage_read(&of, ret_usage);
 	cb_usage_close(&of);
 }

@@ -7,7 +7,7 @@ int cb_branches_init(struct cb_transactions *tx);
 void cb_branches_release(struct cb_transactions *tx);
 
 /* ---- from checkpoints.c ---- */
-bool cb_branches_full(const struct cb_transactions *tx);
+bool cb_branches_full(struct cb_transactions *tx);
 bool cb_branches_any(const struct cb_transactions *tx);
 /* The twin is woken and runs from then on, beside the guest; its channels are taken. False if it can't; else the end is
  * cb_checkpoint_branch_woken. */
