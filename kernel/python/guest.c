@@ -28,7 +28,6 @@
 #define NOTICE_DEADLINE (1000 * MS) /* end of pid 1 to the broker's notice of it */
 #define READ_BUDGET (64u << 10)	    /* bytes of frames a turn, then others are heard: one read, or two */
 #define PACED_BUDGET (16u << 10)    /* looked at more often where output is not to go too fast */
-#define IDLE_DEATHS 3
 #define BIT(state) (1u << (CB_GUEST_##state))
 
 static const struct cb_states states = { "the guest",
@@ -529,7 +528,7 @@ static void ended(struct cb_guest *g)
 	/* no endless loop: after a failed start, or if guests die that nobody gave work, only a request tries again */
 	g->idle_deaths = g->python.rules.last_id < g->python.rules.first_id + g->asked ? g->idle_deaths + 1 : 0;
 	if (!g->shutting_down && g->failed_starts == 0 &&
-	    ((g->idle_deaths < IDLE_DEATHS && !g->retired) || g->events->wanted(g->kernel)))
+	    ((g->idle_deaths < CB_IDLE_DEATHS && !g->retired) || g->events->wanted(g->kernel)))
 		cb_guest_want(g);
 	else
 		g->events->failed(g->kernel);

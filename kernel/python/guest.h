@@ -21,6 +21,7 @@ struct cb_policy;
 struct cb_records;
 struct cb_transactions;
 
+#define CB_IDLE_DEATHS 3      /* with nothing to do: from then on one is begun, or woken, for a request only */
 #define CB_GUEST_PARENTS 1024 /* requests whose parents are remembered for late output */
 
 enum cb_guest_state {

@@ -33,7 +33,6 @@
 #define SETTLE_LOOKS 200
 #define RESUME_ROOM (1 << 16)	      /* bytes of the wire's queue that a RESUME leaves free */
 #define MOMENTS (10000 * MS)	      /* who dies in these, with nothing to do, is not what was kept */
-#define IDLE_DEATHS 3		      /* with nothing to do: from then on it is woken for a request only */
 #define LIVED (600000 * MS)	      /* who dies later than this does not die again and again */
 
 static void begin(struct cb_transactions *tx, struct cb_twin *t)
@@ -95,12 +94,12 @@ static void count_idle_death(struct cb_transactions *tx)
 	if (!died_with_nothing_to_do(tx))
 		return;
 	w->idle_deaths = cb_now_ns() - w->confirmed_ns > LIVED ? 0 : w->idle_deaths + 1;
-	if (w->idle_deaths != IDLE_DEATHS)
+	if (w->idle_deaths != CB_IDLE_DEATHS)
 		return;
 	cb_execution_note(&tx->shells->execution,
 			  "Python has ended %d times while nothing was asked of it. If it goes on so, its state is "
 			  "woken only for a request",
-			  IDLE_DEATHS);
+			  CB_IDLE_DEATHS);
 }
 
 /* The woken one died with nothing to do, and of those that are kept the youngest are copies of it: the older one takes
@@ -303,7 +302,7 @@ static int resume(struct cb_transactions *tx, const struct cb_twin *t)
 /* Until it is woken all of the jail stands still, branches too: beside them it goes on at once. */
 static bool waits_for_a_request(const struct cb_transactions *tx)
 {
-	return tx->twins.idle_deaths >= IDLE_DEATHS && tx->shells->execution.shell.current == NULL &&
+	return tx->twins.idle_deaths >= CB_IDLE_DEATHS && tx->shells->execution.shell.current == NULL &&
 	       !tx->guest->events->wanted(tx->guest->kernel) && !cb_branches_any(tx);
 }
 
