@@ -6,6 +6,7 @@
 #include <cellblock/fd.h>
 #include <cellblock/log.h>
 #include <inttypes.h>
+#include <stdarg.h>
 
 #include "branches.h"
 #include "checkpoints.h"
@@ -383,12 +384,21 @@ void cb_twins_files(struct cb_transactions *tx, enum cb_broker_op op, uint32_t n
 	wake(tx, t);
 }
 
-static void add_left_out(char *text, size_t size, int64_t n, const char *one, const char *many)
+/* Behind what the text says already. */
+__attribute__((format(printf, 3, 4))) static void add(char *text, size_t size, const char *format, ...)
 {
 	size_t len = strlen(text);
+	va_list ap;
 
-	if (n > 0 && len < size)
-		snprintf(text + len, size - len, "%s%lld %s", len > 0 ? ", " : "", (long long)n, n == 1 ? one : many);
+	va_start(ap, format);
+	vsnprintf(text + len, size - len, format, ap);
+	va_end(ap);
+}
+
+static void add_left_out(char *text, size_t size, int64_t n, const char *one, const char *many)
+{
+	if (n > 0)
+		add(text, size, "%s%lld %s", text[0] != '\0' ? ", " : "", (long long)n, n == 1 ? one : many);
 }
 
 /* What has no number is told as well, but for what failed just now itself. */
@@ -399,7 +409,6 @@ static void word_undone(struct cb_transactions *tx, int64_t restored_to, char *r
 	const struct cb_request *r = tx->shells->execution.shell.current;
 	uint64_t unnumbered = u->n.unnumbered, messages = u->n.messages;
 	uint64_t whole = u->n.cells - u->partly - u->aside;
-	size_t len;
 
 	if (r != NULL && cb_request_is_execute(r) && !tx->shells->execution.shell.cell.store && unnumbered > 0)
 		unnumbered--;
@@ -414,26 +423,20 @@ static void word_undone(struct cb_transactions *tx, int64_t restored_to, char *r
 	else if (whole > 1)
 		snprintf(ret_cells, size, "; cells [%lld] to [%lld] are undone", (long long)u->first,
 			 (long long)u->last);
-	len = strlen(ret_cells);
 	if (u->partly == 1)
-		snprintf(ret_cells + len, size - len, "; what cell [%lld] of a subshell has done since then is undone",
-			 (long long)u->partly_last);
+		add(ret_cells, size, "; what cell [%lld] of a subshell has done since then is undone",
+		    (long long)u->partly_last);
 	else if (u->partly > 1)
-		snprintf(ret_cells + len, size - len,
-			 "; what %" PRIu64 " cells of subshells have done since then is undone", u->partly);
-	len = strlen(ret_cells);
+		add(ret_cells, size, "; what %" PRIu64 " cells of subshells have done since then is undone", u->partly);
 	if (u->aside > 0)
-		snprintf(ret_cells + len, size - len,
-			 "; %" PRIu64 " earlier %s, which that state does not have, %s undone", u->aside,
-			 u->aside == 1 ? "cell" : "cells", u->aside == 1 ? "is" : "are");
-	len = strlen(ret_cells);
+		add(ret_cells, size, "; %" PRIu64 " earlier %s, which that state does not have, %s undone", u->aside,
+		    u->aside == 1 ? "cell" : "cells", u->aside == 1 ? "is" : "are");
 	if (unnumbered > 0)
-		snprintf(ret_cells + len, size - len, "; %" PRIu64 " %s without a number %s undone", unnumbered,
-			 unnumbered == 1 ? "cell" : "cells", unnumbered == 1 ? "is" : "are");
-	len = strlen(ret_cells);
+		add(ret_cells, size, "; %" PRIu64 " %s without a number %s undone", unnumbered,
+		    unnumbered == 1 ? "cell" : "cells", unnumbered == 1 ? "is" : "are");
 	if (messages > 0)
-		snprintf(ret_cells + len, size - len, "; %" PRIu64 " %s of widgets %s undone", messages,
-			 messages == 1 ? "message" : "messages", messages == 1 ? "is" : "are");
+		add(ret_cells, size, "; %" PRIu64 " %s of widgets %s undone", messages,
+		    messages == 1 ? "message" : "messages", messages == 1 ? "is" : "are");
 }
 
 static void word_it(struct cb_transactions *tx, const struct cb_twin *t)
@@ -441,7 +444,6 @@ static void word_it(struct cb_transactions *tx, const struct cb_twin *t)
 	struct cb_twins *w = &tx->twins;
 	char cells[320] = "", left[128] = "", files[480] = "", cell[64] = "", passed[448] = "", native[224] = "";
 	bool back = t->files == CB_FILES_KEPT && !t->files_lost, committed = back && w->commits > t->commits;
-	size_t len;
 
 	word_undone(tx, w->restored_to, cell, sizeof(cell), cells, sizeof(cells));
 	add_left_out(left, sizeof(left), t->left_out.threads, "thread", "threads");
@@ -460,14 +462,10 @@ static void word_it(struct cb_transactions *tx, const struct cb_twin *t)
 	else if (t->files_problem[0] != '\0')
 		snprintf(files, sizeof(files), "; %s workspace's files did not come back: %s",
 			 t->files_lost ? "the" : "of the", t->files_problem);
-	len = strlen(files);
 	if (back && w->written > t->written)
-		snprintf(files + len, sizeof(files) - len,
-			 "; what requests for files and commands have changed since then is undone");
-	len = strlen(files);
+		add(files, sizeof(files), "; what requests for files and commands have changed since then is undone");
 	if (committed)
-		snprintf(files + len, sizeof(files) - len,
-			 "; files that were committed since then may stay as they are");
+		add(files, sizeof(files), "; files that were committed since then may stay as they are");
 	if (w->passed_over > 0)
 		snprintf(passed, sizeof(passed), "; %s state did not work when it was woken (%s)%s",
 			 w->passed_cell > t->cell ? "a later" : "another", w->passed_why,
@@ -477,8 +475,7 @@ static void word_it(struct cb_transactions *tx, const struct cb_twin *t)
 	snprintf(w->outcome, sizeof(w->outcome), "all variables%s are as they were before %s%s%s%s%s%s%s",
 		 back && !committed ? " and files" : "", cell[0] != '\0' ? cell : "it", cells, passed,
 		 left[0] != '\0' ? "; what did not come back: " : "", left, native, files);
-	len = strlen(w->outcome);
-	snprintf(w->outcome + len, sizeof(w->outcome) - len, "%s", w->calls_text);
+	add(w->outcome, sizeof(w->outcome), "%s", w->calls_text);
 }
 
 void cb_twins_write_undone(const struct cb_transactions *tx, struct cb_json *j)
