@@ -15,7 +15,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "lib"))
 
-from broker import KILL, SPAWN, Broker, Refused  # noqa: E402
+from broker import KILL, SPAWN, Broker, Refused, jail_command  # noqa: E402
 
 BUILD = os.environ.get("CELLBLOCK_BUILD") or next(
     (str(b) for n in ("check", "dev", "release") if (b := HERE.parents[1] / "build" / n).is_dir()), "build"
@@ -45,17 +45,7 @@ class AsMyself(unittest.TestCase):
         return b
 
     def run_jailed(self, *spec, timeout=None, **kwargs):
-        command = [
-            *self.prefix,
-            f"{BUILD}/tests/spec-make",
-            *spec,
-            "--",
-            f"{BUILD}/libexec/cellblock/cellblock-jail",
-            "run",
-            "--spec-fd",
-            "{}",
-            *(["--timeout", str(timeout)] if timeout else []),
-        ]
+        command = [*self.prefix, *jail_command(BUILD, spec, "run"), *(["--timeout", str(timeout)] if timeout else [])]
         return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd="/", **kwargs)
 
     # ---- a jail's life ----
@@ -229,16 +219,7 @@ class AsMyself(unittest.TestCase):
         self.assertEqual(self.run_jailed(*sh("trap '' TERM; while :; do :; done"), timeout=0.2).returncode, 124)
 
     def test_signal_is_passed_on(self):
-        command = [
-            *self.prefix,
-            f"{BUILD}/tests/spec-make",
-            *sh(TOLD),
-            "--",
-            f"{BUILD}/libexec/cellblock/cellblock-jail",
-            "run",
-            "--spec-fd",
-            "{}",
-        ]
+        command = [*self.prefix, *jail_command(BUILD, sh(TOLD), "run")]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/") as p:
             try:
                 self.assertEqual(p.stdout.readline(), b"ready\n")

@@ -16,7 +16,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "lib"))
 
-from broker import Broker, Refused  # noqa: E402
+from broker import Broker, Refused, jail_command  # noqa: E402
 
 BUILD = os.environ.get("CELLBLOCK_BUILD") or next(
     (str(b) for n in ("check", "dev", "release") if (b := HERE.parents[1] / "build" / n).is_dir()), "build"
@@ -67,16 +67,7 @@ class AsMyself(unittest.TestCase):
         return b
 
     def run_jailed(self, script, *more, **how):
-        command = [
-            *self.prefix,
-            f"{BUILD}/tests/spec-make",
-            *self.spec(script, *more, **how),
-            "--",
-            f"{BUILD}/libexec/cellblock/cellblock-jail",
-            "run",
-            "--spec-fd",
-            "{}",
-        ]
+        command = [*self.prefix, *jail_command(BUILD, self.spec(script, *more, **how), "run")]
         return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd="/")
 
     def good(self, script, *more, **how):

@@ -30,6 +30,12 @@ def _text(raw):
     return raw.split(b"\0", 1)[0].decode()
 
 
+def jail_command(build, spec, *words):
+    """What starts cellblock-jail with these words and a spec."""
+    jail = f"{build}/libexec/cellblock/cellblock-jail"
+    return [f"{build}/tests/spec-make", *spec, "--", jail, *words, "--spec-fd", "{}"]
+
+
 class Refused(Exception):
     """The broker's answer when there is no jail: code, step, text, cure."""
 
@@ -95,18 +101,7 @@ class Broker:
     def __init__(self, build, *spec, prefix=(), env=None):
         """`prefix` goes before the command, e.g. to become another user."""
         self.sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [
-            *prefix,
-            f"{build}/tests/spec-make",
-            *spec,
-            "--",
-            f"{build}/libexec/cellblock/cellblock-jail",
-            "broker",
-            "--fd",
-            str(theirs.fileno()),
-            "--spec-fd",
-            "{}",
-        ]
+        command = [*prefix, *jail_command(build, spec, "broker", "--fd", str(theirs.fileno()))]
         self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=env)
         theirs.close()
         self.jails, self.ends, self.limits, self.asked = [], {}, "", 0
