@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 
 #include "jupyter/incoming.h"
@@ -61,6 +62,18 @@ void rig_until(struct rig *r, bool (*done)(struct rig *r))
 void rig_until_soon(struct rig *r)
 {
 	run(r, -1, 1);
+}
+
+bool rig_is_up(struct rig *r)
+{
+	return r->k.guest.state == CB_GUEST_UP;
+}
+
+void rig_figures(int *fd, const char *text)
+{
+	cb_fd_close(fd);
+	*fd = memfd_create("figures", MFD_CLOEXEC);
+	assert_int_equal(write(*fd, text, strlen(text)), strlen(text));
 }
 
 void rig_congest(struct rig *r, bool behind)
@@ -358,6 +371,11 @@ const char *rig_text(const struct rig_msg *m, const char *key)
 	const char *text = json_string_value(json_object_get(m->content, key));
 
 	return text != NULL ? text : "";
+}
+
+json_t *rig_about(const struct rig_msg *m, const char *key)
+{
+	return json_object_get(json_object_get(m->metadata, "cellblock"), key);
 }
 
 struct rig_msg rig_take(struct rig *r, enum rig_source channel, const char *type, const char *parent_id)
@@ -675,6 +693,27 @@ void rig_end(struct rig *r, const char *id, uint64_t request)
 	rig_expect(r, RIG_SHELL, "execute_reply", id);
 }
 
+void rig_cell(struct rig *r, const char *code)
+{
+	uint64_t request;
+	const char *id = rig_begin(r, code, &request);
+
+	rig_end(r, id, request);
+}
+
+void rig_cell_says(struct rig *r, const char *words)
+{
+	const char *id = rig_execute(r, "next");
+
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	rig_expect(r, RIG_IOPUB, "execute_input", id);
+	struct rig_msg m = rig_take(r, RIG_IOPUB, "stream", id);
+
+	if (strstr(rig_text(&m, "text"), words) == NULL)
+		fail_msg("%s: not %s", rig_text(&m, "text"), words);
+	rig_msg_free(&m);
+}
+
 void rig_ended(struct rig *r, const char *id, const char *ename)
 {
 	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
@@ -688,6 +727,12 @@ void rig_ended(struct rig *r, const char *id, const char *ename)
 void rig_cell_error(struct rig *r, const char *id, const char *ename)
 {
 	rig_expect_error(r, RIG_IOPUB, "error", id, ename, "");
+}
+
+void rig_failed(struct rig *r, const char *id, const char *ename)
+{
+	rig_cell_error(r, id, ename);
+	rig_ended(r, id, ename);
 }
 
 void rig_restarted(struct rig *r)

@@ -86,6 +86,7 @@ void rig_expect_aborted(struct rig *r, const char *id); /* a cell that waited */
 /* Everything that was under way has been handled, and nothing more came on iopub or shell. */
 void rig_barrier(struct rig *r);
 const char *rig_text(const struct rig_msg *m, const char *key); /* a string of the content, "" if absent */
+json_t *rig_about(const struct rig_msg *m, const char *key);	/* of metadata.cellblock; NULL if absent */
 
 /* ---- the broker and the guest ---- */
 void rig_spawn(struct rig *r, int code);		/* answers the SPAWN that waits; code != 0: with that failure */
@@ -102,9 +103,12 @@ void rig_frame(struct rig *r, enum cb_wire_type type, uint64_t request, const ch
 const char *rig_begin(struct rig *r, const char *code, uint64_t *ret_request);
 uint64_t rig_begun(struct rig *r, const char *id);	       /* the same of one that was sent */
 void rig_end(struct rig *r, const char *id, uint64_t request); /* the guest answers, and all is well */
+void rig_cell(struct rig *r, const char *code);		       /* rig_begin, then rig_end */
+void rig_cell_says(struct rig *r, const char *words);	       /* the next one begins with this on stderr */
 /* How a cell ended: its reply, NULL for `ok`, and its idle; the error it showed. */
 void rig_ended(struct rig *r, const char *id, const char *ename);
 void rig_cell_error(struct rig *r, const char *id, const char *ename);
+void rig_failed(struct rig *r, const char *id, const char *ename); /* the error, then how it ended */
 void rig_restarted(struct rig *r); /* a new guest is up, and the kernel idle */
 void rig_works(struct rig *r);	   /* one more cell runs */
 void rig_stream(struct rig *r, uint64_t request, unsigned stream, const char *text);
@@ -114,7 +118,10 @@ void rig_signalled(struct rig *r); /* the same of the signals that were asked fo
 
 /* Runs the kernel's loop until `done` says so; until a ms is over. */
 void rig_until(struct rig *r, bool (*done)(struct rig *r));
+bool rig_is_up(struct rig *r); /* the guest */
 void rig_until_soon(struct rig *r);
+/* Closes it: what the kernel reads there from now on. */
+void rig_figures(int *fd, const char *text);
 /* Clients are behind, or not any more: what the guest says is not read. */
 void rig_congest(struct rig *r, bool behind);
 

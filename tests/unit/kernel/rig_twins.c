@@ -127,6 +127,13 @@ void rig_twin_answered(struct rig *r, const struct rig_twin *t, const char *cont
 	rig_frame(r, CB_WIRE_CHECKPOINT_REPLY, t->request, content);
 }
 
+void rig_twin_comes(struct rig *r, const struct rig_twin *t, const char *answer)
+{
+	rig_twin_answered(r, t, answer);
+	rig_twin_registers(r, t);
+	rig_twin_says(t, CB_TWIN_CONTROL_BORN, t->number);
+}
+
 static uint32_t awaited;
 
 static bool has_come(struct rig *r)
@@ -138,9 +145,7 @@ struct rig_twin rig_twin(struct rig *r)
 {
 	struct rig_twin t = rig_twin_asked(r);
 
-	rig_twin_answered(r, &t, RIG_MADE);
-	rig_twin_registers(r, &t);
-	rig_twin_says(&t, CB_TWIN_CONTROL_BORN, t.number);
+	rig_twin_comes(r, &t, RIG_MADE);
 	awaited = t.number;
 	rig_until(r, has_come);
 	return t;
@@ -150,6 +155,25 @@ void rig_twin_close(struct rig_twin *t)
 {
 	for (int i = 0; i < CB_BIRTH_NFDS; i++)
 		cb_fd_close(&t->fd[i]);
+}
+
+void rig_twins_close(struct rig_twin *t, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		rig_twin_close(&t[i]);
+}
+
+bool rig_none_coming(struct rig *r)
+{
+	return !cb_twins_busy(&r->k.transactions);
+}
+
+void rig_twins_dear(struct rig *r)
+{
+	struct cb_twin_cost *c = &r->k.transactions.twins.cost;
+
+	c->readings = 2;
+	c->made_s = c->delay_s = 1000;
 }
 
 void rig_twin_woken(struct rig *r, const struct rig_twin *t, enum cb_twin_control_op op)
@@ -190,21 +214,53 @@ void rig_twin_resumed(struct rig *r, struct rig_request *resume)
 	rig_request_free(resume);
 }
 
-const char *rig_twin_takes_over(struct rig *r, struct rig_twin *ret_old, struct rig_twin *ret_copy)
+struct rig_twin rig_twin_copied(struct rig *r, struct rig_request resume)
+{
+	rig_twin_resumed(r, &resume);
+	return rig_twin(r);
+}
+
+struct rig_twin rig_twin_comes_back(struct rig *r, struct rig_twin *t)
+{
+	return rig_twin_copied(r, rig_twin_wakes(r, t));
+}
+
+struct rig_twin rig_twin_unsure(struct rig *r)
+{
+	struct rig_twin copy = rig_twin_asked(r);
+
+	rig_twin_comes(r, &copy, "{\"status\":\"ok\",\"left_out\":{\"native\":1}}");
+	rig_barrier(r);
+	assert_true(r->k.transactions.twins.confirming && r->k.transactions.twins.coming == NULL);
+	return copy;
+}
+
+void rig_twin_believed(struct rig *r)
+{
+	while (r->k.transactions.twins.confirming) {
+		rig_twin_overdue(r);
+		rig_until_soon(r);
+	}
+}
+
+const char *rig_twin_dies(struct rig *r, struct rig_twin *ret_old, struct rig_twin *ret_young)
 {
 	uint64_t request;
 
 	*ret_old = rig_twin(r);
-	const char *id = rig_begin(r, "a", &request);
+	rig_cell(r, "a");
+	*ret_young = rig_twin(r);
+	const char *id = rig_begin(r, "bad", &request);
 
-	rig_end(r, id, request);
-	struct rig_twin young = rig_twin(r);
-
-	id = rig_begin(r, "bad", &request);
 	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
-	struct rig_request resume = rig_twin_wakes(r, &young);
+	return id;
+}
 
-	rig_twin_resumed(r, &resume);
-	*ret_copy = rig_twin(r);
+const char *rig_twin_takes_over(struct rig *r, struct rig_twin *ret_old, struct rig_twin *ret_copy)
+{
+	struct rig_twin young;
+	const char *id = rig_twin_dies(r, ret_old, &young);
+
+	*ret_copy = rig_twin_comes_back(r, &young);
 	return id;
 }

@@ -30,8 +30,7 @@ static void ends_interrupted(struct rig *r, const char *id, uint64_t g)
 {
 	rig_frame(r, CB_WIRE_ERROR, g, RIG_ERROR_CONTENT("KeyboardInterrupt"));
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_ERROR("KeyboardInterrupt"));
-	rig_cell_error(r, id, "KeyboardInterrupt");
-	rig_ended(r, id, "KeyboardInterrupt");
+	rig_failed(r, id, "KeyboardInterrupt");
 	rig_works(r);
 }
 
@@ -307,8 +306,7 @@ static void test_interrupt_hard(void **state)
 	interrupt(r);
 	rig_await_kill(r);
 	rig_die(r, SIGKILL);
-	rig_cell_error(r, id, "KeyboardInterrupt");
-	rig_ended(r, id, "KeyboardInterrupt");
+	rig_failed(r, id, "KeyboardInterrupt");
 	rig_restarted(r);
 	rig_works(r);
 }
@@ -323,8 +321,7 @@ static void test_interrupt_limit(void **state)
 	interrupt(r);
 	rig_await_kill(r);
 	rig_die(r, SIGKILL);
-	rig_cell_error(r, id, "KeyboardInterrupt");
-	rig_ended(r, id, "KeyboardInterrupt");
+	rig_failed(r, id, "KeyboardInterrupt");
 }
 
 static void test_interrupt_ends_input(void **state)
@@ -351,8 +348,7 @@ static const char *interrupts_waiting(struct rig *r, const char *a)
 	rig_expect(r, RIG_CONTROL, "interrupt_reply", id);
 	rig_expect(r, RIG_IOPUB, "busy", id);
 	rig_expect(r, RIG_IOPUB, "execute_input", a);
-	rig_cell_error(r, a, "KeyboardInterrupt");
-	rig_ended(r, a, "KeyboardInterrupt");
+	rig_failed(r, a, "KeyboardInterrupt");
 	return id;
 }
 
@@ -398,8 +394,7 @@ static void test_interrupt_while_starting_behind_widgets(void **state)
 	rig_expect(r, RIG_IOPUB, "busy", id);
 	rig_expect(r, RIG_IOPUB, "busy", a);
 	rig_expect(r, RIG_IOPUB, "execute_input", a);
-	rig_cell_error(r, a, "KeyboardInterrupt");
-	rig_ended(r, a, "KeyboardInterrupt");
+	rig_failed(r, a, "KeyboardInterrupt");
 	rig_guest_up(r);
 	(void)rig_guest_expect(r, CB_WIRE_DOWN_COMM_OPEN);
 }
@@ -646,10 +641,7 @@ static void test_interrupt_of_a_cell_that_waits_for_a_twin(void **state)
 	(void)rig_execute(r, "a");
 	rig_until(r, a_cell_waits);
 	rig_expect(r, RIG_CONTROL, "interrupt_reply", rig_send(r, RIG_CONTROL, "interrupt_request", NULL, NULL));
-	struct rig_request resume = rig_twin_restored(r, &old);
-
-	rig_twin_resumed(r, &resume);
-	copy = rig_twin(r);
+	copy = rig_twin_copied(r, rig_twin_restored(r, &old));
 	(void)rig_guest_expect(r, CB_WIRE_EXECUTE);
 	rig_until(r, asked_for_signal);
 	assert_int_equal(rig_interrupts(r), 1);

@@ -100,14 +100,13 @@ static void expect_error_instead(struct rig *r)
 {
 	assert_int_equal(reply(r, CB_CONTROL, 4 * MIB, true), 0);
 	struct rig_msg m = rig_take(r, RIG_CONTROL, "execute_reply", "");
-	json_t *about = json_object_get(m.metadata, "cellblock");
 
 	assert_string_equal(rig_text(&m, "ename"), "KernelBusyError");
 	assert_non_null(strstr(rig_text(&m, "evalue"), "do not read"));
 	assert_string_equal(json_string_value(json_object_get(m.metadata, "status")), "error");
 	assert_string_equal(json_string_value(json_object_get(m.metadata, "started")), "s");
-	assert_string_equal(json_string_value(json_object_get(about, "by")), "kernel");
-	assert_string_equal(json_string_value(json_object_get(about, "state")), "kept");
+	assert_string_equal(json_string_value(rig_about(&m, "by")), "kernel");
+	assert_string_equal(json_string_value(rig_about(&m, "state")), "kept");
 	rig_msg_free(&m);
 }
 

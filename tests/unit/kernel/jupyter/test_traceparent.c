@@ -155,7 +155,7 @@ static void expect_lines(struct rig *r, const char *event, int lines, int traced
 
 static const char *told(struct rig_msg *m)
 {
-	return json_string_value(json_object_get(json_object_get(m->metadata, "cellblock"), "traceparent"));
+	return json_string_value(rig_about(m, "traceparent"));
 }
 
 static void run_cell(struct rig *r, const char *metadata, const char *expected)
@@ -175,7 +175,7 @@ static void run_cell(struct rig *r, const char *metadata, const char *expected)
 		assert_null(told(&m));
 	else
 		assert_string_equal(told(&m), expected);
-	assert_non_null(json_object_get(json_object_get(m.metadata, "cellblock"), "usage"));
+	assert_non_null(rig_about(&m, "usage"));
 	rig_msg_free(&m);
 }
 

@@ -77,7 +77,7 @@ static void test_a_call(void **state)
 
 	call(r, request);
 	struct rig_msg m = rig_take(r, RIG_STDIN, "input_request", id);
-	json_t *asked = json_object_get(json_object_get(m.metadata, "cellblock"), "calls");
+	json_t *asked = rig_about(&m, "calls");
 
 	assert_int_equal(json_array_size(asked), 1);
 	assert_string_equal(json_string_value(json_object_get(json_array_get(asked, 0), "id")), "1");

@@ -23,7 +23,7 @@ static void test_cell(void **state)
 	m = rig_take(r, RIG_SHELL, "execute_reply", id);
 	assert_int_equal(json_integer_value(json_object_get(m.content, "execution_count")), 1);
 	assert_non_null(json_object_get(m.metadata, "started"));
-	assert_string_equal(json_string_value(json_object_get(json_object_get(m.metadata, "cellblock"), "state")),
+	assert_string_equal(json_string_value(rig_about(&m, "state")),
 			    "kept");
 	rig_msg_free(&m);
 	rig_expect(r, RIG_IOPUB, "idle", id);
@@ -290,8 +290,7 @@ static void test_death_in_input(void **state)
 	rig_frame(r, CB_WIRE_INPUT_REQUEST, g, "{\"prompt\":\"?\",\"password\":false}");
 	rig_expect(r, RIG_STDIN, "input_request", id);
 	rig_die(r, SIGSEGV);
-	rig_cell_error(r, id, "KernelDiedError");
-	rig_ended(r, id, "KernelDiedError");
+	rig_failed(r, id, "KernelDiedError");
 	rig_restarted(r);
 	rig_works(r);
 }
@@ -309,7 +308,7 @@ static void test_death_between_cells(void **state)
 
 static const char *state_told(const struct rig_msg *reply)
 {
-	return json_string_value(json_object_get(json_object_get(reply->metadata, "cellblock"), "state"));
+	return json_string_value(rig_about(reply, "state"));
 }
 
 /* Nobody sees what a silent cell says: the one after it says so. The state is told by its reply, and once. */
@@ -379,8 +378,7 @@ static void test_death_before_hello(void **state)
 		rig_die(r, 1 << 8);
 		rig_expect(r, RIG_IOPUB, "busy", id); /* while Python starts */
 		rig_expect(r, RIG_IOPUB, "execute_input", id);
-		rig_cell_error(r, id, "IsolationError");
-		rig_ended(r, id, "IsolationError");
+		rig_failed(r, id, "IsolationError");
 		rig_barrier(r);
 	}
 }
@@ -397,8 +395,7 @@ static void test_once_more_without_what_was_installed(void **state)
 	rig_die(r, 1 << 8);
 	rig_expect(r, RIG_IOPUB, "busy", id);
 	rig_expect(r, RIG_IOPUB, "execute_input", id);
-	rig_cell_error(r, id, "IsolationError");
-	rig_ended(r, id, "IsolationError");
+	rig_failed(r, id, "IsolationError");
 	id = rig_execute(r, "b");
 	rig_guest_up(r);
 	rig_expect(r, RIG_IOPUB, "busy", id);
@@ -488,11 +485,10 @@ static void test_time_soft(void **state)
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_ERROR("KeyboardInterrupt"));
 	rig_cell_error(r, id, "CellTimeoutError");
 	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
-	json_t *c = json_object_get(m.metadata, "cellblock");
 
 	assert_string_equal(rig_text(&m, "ename"), "CellTimeoutError");
-	assert_string_equal(json_string_value(json_object_get(c, "limit")), "time");
-	assert_string_equal(json_string_value(json_object_get(c, "state")), "kept");
+	assert_string_equal(json_string_value(rig_about(&m, "limit")), "time");
+	assert_string_equal(json_string_value(rig_about(&m, "state")), "kept");
 	rig_msg_free(&m);
 	rig_expect(r, RIG_IOPUB, "idle", id);
 	rig_works(r);
@@ -511,7 +507,7 @@ static void test_time_hard(void **state)
 	rig_cell_error(r, id, "CellTimeoutError");
 	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
 
-	assert_string_equal(json_string_value(json_object_get(json_object_get(m.metadata, "cellblock"), "state")),
+	assert_string_equal(json_string_value(rig_about(&m, "state")),
 			    "lost");
 	rig_msg_free(&m);
 	rig_expect(r, RIG_IOPUB, "idle", id);
@@ -534,8 +530,7 @@ static void test_replies_of_a_condemned_guest(void **state)
 	rig_frame(r, CB_WIRE_HELLO, 0, RIG_HELLO);
 	rig_barrier(r);
 	rig_die(r, SIGKILL);
-	rig_cell_error(r, id, "CellTimeoutError");
-	rig_ended(r, id, "CellTimeoutError");
+	rig_failed(r, id, "CellTimeoutError");
 	rig_restarted(r);
 	rig_works(r);
 }
@@ -560,8 +555,7 @@ static void test_error_without_a_cell(void **state)
 
 	rig_until(r, soft_stopped);
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK); /* it swallowed the interrupt */
-	rig_cell_error(r, id, "CellTimeoutError");
-	rig_ended(r, id, "CellTimeoutError");
+	rig_failed(r, id, "CellTimeoutError");
 	rig_frame(r, CB_WIRE_ERROR, 0, RIG_ERROR_CONTENT("KeyboardInterrupt"));
 	rig_cell_error(r, id, "KeyboardInterrupt");
 	rig_works(r);
@@ -589,8 +583,7 @@ static void test_wait_for_input_stops_the_clock(void **state)
 	cb_loop_arm(&r->k.loop, r->k.shells.execution.timer, cb_now_ns());
 	rig_until(r, soft_stopped);
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_ERROR("KeyboardInterrupt"));
-	rig_cell_error(r, id, "CellTimeoutError");
-	rig_ended(r, id, "CellTimeoutError");
+	rig_failed(r, id, "CellTimeoutError");
 }
 
 /* On a busy machine a short timeout.grace may be over before it is looked. */
@@ -628,8 +621,7 @@ static void test_wait_limit(void **state)
 	rig_frame(r, CB_WIRE_INPUT_REQUEST, g, "{\"prompt\":\"?\",\"password\":false}");
 	rig_await_kill(r);
 	rig_die(r, SIGKILL);
-	rig_cell_error(r, id, "CellTimeoutError");
-	rig_ended(r, id, "CellTimeoutError");
+	rig_failed(r, id, "CellTimeoutError");
 }
 
 int main(void)

@@ -5,7 +5,6 @@
 #include <cellblock/fd.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 static void test_death_text(void **state)
@@ -186,9 +185,8 @@ static void test_by_whom(void **state)
 		rig_die(r, deaths[i].wait_status);
 		rig_cell_error(r, id, "KernelDiedError");
 		struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
-		json_t *about = json_object_get(m.metadata, "cellblock");
 
-		assert_string_equal(json_string_value(json_object_get(about, "by")), deaths[i].by);
+		assert_string_equal(json_string_value(rig_about(&m, "by")), deaths[i].by);
 		rig_msg_free(&m);
 		rig_expect(r, RIG_IOPUB, "idle", id);
 		rig_restarted(r);
@@ -219,10 +217,10 @@ static void test_whose_memory_was_short(void **state)
 		rig_die(r, SIGKILL);
 		rig_cell_error(r, id, deaths[i].ename);
 		struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
-		json_t *about = json_object_get(m.metadata, "cellblock"), *limit = json_object_get(about, "limit");
+		json_t *limit = rig_about(&m, "limit");
 
 		assert_string_equal(rig_text(&m, "ename"), deaths[i].ename);
-		assert_string_equal(json_string_value(json_object_get(about, "by")), deaths[i].by);
+		assert_string_equal(json_string_value(rig_about(&m, "by")), deaths[i].by);
 		assert_int_equal(json_is_null(limit), deaths[i].limit == NULL);
 		if (deaths[i].limit != NULL)
 			assert_string_equal(json_string_value(limit), deaths[i].limit);
@@ -230,14 +228,6 @@ static void test_whose_memory_was_short(void **state)
 		rig_expect(r, RIG_IOPUB, "idle", id);
 		rig_restarted(r);
 	}
-}
-
-static int file_that_says(const char *text)
-{
-	int fd = memfd_create("figures", MFD_CLOEXEC);
-
-	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-	return fd;
 }
 
 /* A child was killed, and the cell went on: that is its limit only where it was the jail's. */
@@ -258,15 +248,13 @@ static void test_whose_memory_a_childs_was(void **state)
 	for (size_t i = 0; i < sizeof(tried) / sizeof(tried[0]); i++) {
 		uint64_t request;
 
-		cb_fd_close(events);
-		*events = file_that_says(tried[i].before);
+		rig_figures(events, tried[i].before);
 		const char *id = rig_begin(r, "1", &request);
 
-		cb_fd_close(events);
-		*events = file_that_says(tried[i].after);
+		rig_figures(events, tried[i].after);
 		rig_frame(r, CB_WIRE_EXECUTE_REPLY, request, RIG_ERROR("ValueError"));
 		struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
-		json_t *limit = json_object_get(json_object_get(m.metadata, "cellblock"), "limit");
+		json_t *limit = rig_about(&m, "limit");
 
 		assert_int_equal(json_is_null(limit), tried[i].limit == NULL);
 		if (tried[i].limit != NULL)

@@ -329,10 +329,8 @@ static void test_output_limit(void **state)
 	rig_msg_free(&m);
 	rig_expect(r, RIG_IOPUB, "error", id); /* and no second notice before it */
 	m = rig_take(r, RIG_SHELL, "execute_reply", id);
-	json_t *c = json_object_get(m.metadata, "cellblock");
-
-	assert_string_equal(json_string_value(json_object_get(c, "limit")), "output");
-	assert_true(json_integer_value(json_object_get(json_object_get(c, "usage"), "output_bytes")) > 100);
+	assert_string_equal(json_string_value(rig_about(&m, "limit")), "output");
+	assert_true(json_integer_value(json_object_get(rig_about(&m, "usage"), "output_bytes")) > 100);
 	rig_msg_free(&m);
 	rig_expect(r, RIG_IOPUB, "idle", id);
 
@@ -341,7 +339,7 @@ static void test_output_limit(void **state)
 	rig_expect(r, RIG_IOPUB, "stream", id);
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, g, RIG_OK);
 	m = rig_take(r, RIG_SHELL, "execute_reply", id);
-	assert_true(json_is_null(json_object_get(json_object_get(m.metadata, "cellblock"), "limit")));
+	assert_true(json_is_null(rig_about(&m, "limit")));
 	rig_msg_free(&m);
 }
 

@@ -521,7 +521,6 @@ static void test_an_interrupt_behind_a_failure(void **state)
 {
 	struct rig *r = *state = rig_side_up(CB_MODE_ALWAYS);
 	struct rig_twin twin = rig_twin(r), copy;
-	struct rig_request resume;
 	const char *one, *two, *id;
 	int replies = 0;
 	struct rig_msg m;
@@ -547,9 +546,7 @@ static void test_an_interrupt_behind_a_failure(void **state)
 	rig_expect(r, RIG_SHELL, "interrupt_reply", id);
 	assert_int_equal(idles(r, one), 0);
 	assert_false(rig_try_recv(r, RIG_SHELL, &m));
-	resume = rig_twin_wakes(r, &twin);
-	rig_twin_resumed(r, &resume);
-	copy = rig_twin(r);
+	copy = rig_twin_comes_back(r, &twin);
 	for (int i = 0; i < 2; i++) {
 		m = rig_recv(r, RIG_SHELL);
 		if (strcmp(m.parent_id, one) == 0) /* what it did is undone with the rest */

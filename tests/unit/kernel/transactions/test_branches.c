@@ -5,7 +5,6 @@
 #include <cellblock/fd.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -14,13 +13,6 @@ struct branch {
 	const char *asked;	     /* the request for it */
 	char session[128];	     /* client headers with its id */
 };
-
-static void ready(struct rig *r, const struct rig_twin *t)
-{
-	rig_twin_answered(r, t, RIG_MADE);
-	rig_twin_registers(r, t);
-	rig_twin_says(t, CB_TWIN_CONTROL_BORN, t->number);
-}
 
 static struct cb_branch *only(struct rig *r)
 {
@@ -47,7 +39,7 @@ static struct rig_request waking(struct rig *r, struct branch *b)
 	rig_expect(r, RIG_IOPUB, "busy", b->asked);
 	b->twin = rig_branch_asked(r);
 	assert_int_equal(b->twin.room, 0); /* it runs at once */
-	ready(r, &b->twin);
+	rig_twin_comes(r, &b->twin, RIG_MADE);
 	rig_init_expect(r, CB_INIT_BRANCH, (int)b->twin.number);
 	rig_twin_woken(r, &b->twin, CB_TWIN_CONTROL_BRANCH);
 	rig_swap_wire(r, &b->twin.fd[CB_BIRTH_WIRE]);
@@ -88,14 +80,6 @@ static const char *send_to(struct rig *r, const struct branch *b, const char *co
 static void expect_failed(struct rig *r, const char *id, const char *ename, const char *words)
 {
 	rig_expect_error(r, RIG_SHELL, "execute_reply", id, ename, words);
-}
-
-static int file_that_says(const char *text)
-{
-	int fd = memfd_create("figures", MFD_CLOEXEC);
-
-	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-	return fd;
 }
 
 static void test_birth_and_a_cell(void **state)
@@ -368,20 +352,17 @@ static void test_it_is_killed_for_memory(void **state)
 		struct cb_init_msg m = { .op = CB_INIT_GONE, .arg = (int)b.twin.number, .status = SIGKILL };
 		int *events = &r->k.guest.usage.cgroup[CB_USAGE_EVENTS];
 
-		cb_fd_close(events);
-		*events = file_that_says("low 0\noom 0\noom_kill 0\n");
+		rig_figures(events, "low 0\noom 0\noom_kill 0\n");
 		const char *id = send_to(r, &b, "1");
 
 		(void)rig_begun(r, id);
-		cb_fd_close(events);
-		*events = file_that_says(tried[i].events);
+		rig_figures(events, tried[i].events);
 		assert_int_equal(send(r->init, &m, sizeof(m), MSG_NOSIGNAL), sizeof(m));
 		struct rig_msg reply = rig_take(r, RIG_SHELL, "execute_reply", id);
-		json_t *about = json_object_get(reply.metadata, "cellblock");
 
 		assert_string_equal(rig_text(&reply, "ename"), tried[i].ename);
 		assert_non_null(strstr(rig_text(&reply, "evalue"), tried[i].words));
-		assert_string_equal(json_string_value(json_object_get(about, "by")), tried[i].by);
+		assert_string_equal(json_string_value(rig_about(&reply, "by")), tried[i].by);
 		rig_msg_free(&reply);
 		done(r, &b);
 		if (i + 1 < CB_COUNT(tried))
@@ -459,10 +440,7 @@ static void test_it_wakes_for_nobody(void **state)
 
 	rig_swap_wire(r, &b.twin.fd[CB_BIRTH_WIRE]);
 	rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
-	struct rig_request resume = rig_twin_wakes(r, &b.first);
-
-	rig_twin_resumed(r, &resume);
-	next = rig_twin(r);
+	next = rig_twin_comes_back(r, &b.first);
 	rig_expect_error(r, RIG_CONTROL, "cellblock_branch_reply", b.asked, "KernelDiedError", "signal 9");
 	const char *id = rig_send(r, RIG_CONTROL, "cellblock_branch_request", NULL, NULL);
 
@@ -527,7 +505,7 @@ static void test_it_does_not_come(void **state)
 }
 
 /* It is asked to copy itself for the main line. */
-static struct rig_twin adopted(struct rig *r, struct branch *b, uint64_t *ret_request)
+static struct rig_twin adopted(struct rig *r, struct branch *b)
 {
 	struct rig_twin t = { .number = b->twin.number + 1 };
 	struct cb_twin_control_msg m;
@@ -542,7 +520,7 @@ static struct rig_twin adopted(struct rig *r, struct branch *b, uint64_t *ret_re
 				    MSG_DONTWAIT),
 			 sizeof(m));
 	assert_int_equal(m.number, t.number);
-	*ret_request = rig_guest_expect(r, CB_WIRE_CHECKPOINT);
+	t.request = rig_guest_expect(r, CB_WIRE_CHECKPOINT);
 	return t;
 }
 
@@ -558,14 +536,13 @@ static void test_adopted_when_it_has_answered(void **state)
 {
 	struct branch b;
 	struct rig *r = up(state, &b);
-	uint64_t request;
-	struct rig_twin t = adopted(r, &b, &request);
+	struct rig_twin t = adopted(r, &b);
 
 	rig_twin_registers(r, &t);
 	rig_twin_says(&t, CB_TWIN_CONTROL_BORN, t.number);
 	rig_until(r, has_come);
 	assert_non_null(r->k.transactions.twins.coming);
-	rig_frame(r, CB_WIRE_CHECKPOINT_REPLY, request, "{\"status\":\"ok\",\"left_out\":{\"children\":2}}");
+	rig_twin_answered(r, &t, "{\"status\":\"ok\",\"left_out\":{\"children\":2}}");
 	rig_init_expect(r, CB_INIT_RESTORE, (int)t.number);
 	assert_int_equal(r->k.transactions.twins.waking->left_out.children, 2);
 	rig_twin_close(&t);
@@ -583,19 +560,14 @@ static void test_an_answer_to_what_it_leaves(void **state)
 	struct branch b;
 	struct rig *r = up(state, &b);
 	uint64_t request;
-	struct rig_twin t = adopted(r, &b, &request), copy;
+	struct rig_twin t = adopted(r, &b), copy;
 	const char *id = send_to(r, &b, "1");
 
 	rig_until(r, waits_in_it);
-	rig_twin_registers(r, &t);
-	rig_twin_says(&t, CB_TWIN_CONTROL_BORN, t.number);
-	rig_frame(r, CB_WIRE_CHECKPOINT_REPLY, request, RIG_MADE);
+	rig_twin_comes(r, &t, RIG_MADE);
 	rig_init_expect(r, CB_INIT_RESTORE, (int)t.number);
 	rig_swap_wire(r, &b.twin.fd[CB_BIRTH_WIRE]);
-	struct rig_request resume = rig_twin_restored(r, &t);
-
-	rig_twin_resumed(r, &resume);
-	copy = rig_twin(r);
+	copy = rig_twin_copied(r, rig_twin_restored(r, &t));
 	rig_init_expect(r, CB_INIT_DROP, (int)b.twin.number);
 	rig_init_tell(r, CB_INIT_GONE, (int)b.twin.number);
 	assert_null(only(r));
@@ -623,19 +595,14 @@ static void test_it_ends_while_its_copy_takes_over(void **state)
 
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, request, RIG_OK);
 	rig_ended(r, id, NULL);
-	t = adopted(r, &b, &request);
-	rig_twin_registers(r, &t);
-	rig_twin_says(&t, CB_TWIN_CONTROL_BORN, t.number);
-	rig_frame(r, CB_WIRE_CHECKPOINT_REPLY, request, RIG_MADE);
+	t = adopted(r, &b);
+	rig_twin_comes(r, &t, RIG_MADE);
 	rig_init_expect(r, CB_INIT_RESTORE, (int)t.number);
 	rig_init_tell(r, CB_INIT_GONE, (int)b.twin.number);
 	assert_null(only(r));
 	assert_null(cb_undo_log_latest(past, 1, UINT64_MAX));
 	rig_swap_wire(r, &b.twin.fd[CB_BIRTH_WIRE]);
-	struct rig_request resume = rig_twin_restored(r, &t);
-
-	rig_twin_resumed(r, &resume);
-	copy = rig_twin(r);
+	copy = rig_twin_copied(r, rig_twin_restored(r, &t));
 	assert_false(r->k.transactions.twins.confirming);
 	assert_non_null(cb_undo_log_latest(past, 1, UINT64_MAX));
 	assert_int_equal(cb_undo_log_latest(past, 1, UINT64_MAX)->number, 1);

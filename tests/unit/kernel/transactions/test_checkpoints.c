@@ -52,32 +52,6 @@ static struct rig_twin make(struct rig *r, const char *name)
 	return t;
 }
 
-static void close_all(struct rig_twin *t, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		rig_twin_close(&t[i]);
-}
-
-static const char *ended_cell(struct rig *r, const char *metadata)
-{
-	const char *id = rig_execute(r, "a");
-	char body[1024];
-	int n = snprintf(body, sizeof(body), "%s%s", RIG_OK, metadata);
-	struct cb_wire_header h = { .type = CB_WIRE_EXECUTE_REPLY,
-				    .content_len = (uint32_t)strlen(RIG_OK),
-				    .metadata_len = (uint32_t)strlen(metadata) };
-
-	h.request = rig_begun(r, id);
-	rig_frame_raw(r, &h, body, (size_t)n);
-	return id;
-}
-
-static void expect_end(struct rig *r, const char *id)
-{
-	rig_expect(r, RIG_IOPUB, "idle", id);
-	rig_expect(r, RIG_SHELL, "execute_reply", id);
-}
-
 static void test_names(void **state)
 {
 	char long_name[CB_CHECKPOINT_NAME + 16];
@@ -111,7 +85,7 @@ static void test_names(void **state)
 	rig_init_expect(r, CB_INIT_DROP, (int)t[2].number);
 	refused(r, "rollback", "{\"name\":\"b\"}", "there is no checkpoint");
 	rig_init_silent(r);
-	close_all(t, 4);
+	rig_twins_close(t, 4);
 }
 
 static void test_off(void **state)
@@ -191,10 +165,7 @@ static void comes_back(struct rig *r, const char *id, const struct rig_twin *a, 
 
 	rig_twin_registers(r, &bred);
 	rig_twin_says(&bred, CB_TWIN_CONTROL_BORN, bred.number);
-	struct rig_request resume = rig_twin_wakes(r, &bred);
-
-	rig_twin_resumed(r, &resume);
-	next = rig_twin(r);
+	next = rig_twin_comes_back(r, &bred);
 	expect_reply(r, "cellblock_rollback_reply", id, "ok", words);
 	rig_twin_close(&next);
 }
@@ -244,10 +215,7 @@ static void test_deleted_while_it_is_held(void **state)
 	id = ask(r, "list_checkpoints", "{}");
 	expect_reply(r, "cellblock_list_checkpoints_reply", id, "ok", "\"checkpoints\":[]");
 	(void)rig_execute(r, "next");
-	struct rig_request resume = rig_twin_goes_on(r, &a);
-
-	rig_twin_resumed(r, &resume);
-	first = rig_twin(r);
+	first = rig_twin_copied(r, rig_twin_goes_on(r, &a));
 	assert_null(cb_twins_named(&r->k.transactions, "a"));
 	rig_twin_close(&first);
 }
@@ -275,13 +243,6 @@ static void test_deleted_while_it_is_made(void **state)
 	rig_twin_close(&n);
 }
 
-/* No other one is made for what cells do. */
-static void no_more(struct rig *r)
-{
-	r->k.transactions.twins.cost.readings = 2;
-	r->k.transactions.twins.cost.made_s = r->k.transactions.twins.cost.delay_s = 1000;
-}
-
 /* A named one is all that is left, and takes over for a cell; `a` is its. The cell's id. */
 static const char *only_a_name(struct rig *r, struct rig_twin *a, struct rig_request *ret_resume)
 {
@@ -289,7 +250,7 @@ static const char *only_a_name(struct rig *r, struct rig_twin *a, struct rig_req
 	uint64_t request;
 
 	*a = make(r, "a");
-	no_more(r);
+	rig_twins_dear(r);
 	rig_init_tell(r, CB_INIT_GONE, (int)first.number);
 	rig_twin_close(&first);
 	const char *id = rig_begin(r, "bad", &request);
@@ -297,29 +258,6 @@ static const char *only_a_name(struct rig *r, struct rig_twin *a, struct rig_req
 	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
 	*ret_resume = rig_twin_wakes(r, a);
 	return id;
-}
-
-/* The next cell's text on stderr. */
-static void expect_told(struct rig *r, const char *words)
-{
-	const char *id = rig_execute(r, "next");
-	struct rig_msg m;
-
-	rig_expect(r, RIG_IOPUB, "busy", id);
-	rig_expect(r, RIG_IOPUB, "execute_input", id);
-	m = rig_take(r, RIG_IOPUB, "stream", id);
-	if (strstr(rig_text(&m, "text"), words) == NULL)
-		fail_msg("%s: not %s", rig_text(&m, "text"), words);
-	rig_msg_free(&m);
-}
-
-/* It was looked at for long enough. */
-static void confirmed(struct rig *r)
-{
-	while (r->k.transactions.twins.confirming) {
-		rig_twin_overdue(r);
-		rig_until_soon(r);
-	}
 }
 
 /* It serves the main line then, and the name is told to be gone. */
@@ -335,10 +273,9 @@ static void test_a_name_takes_over_and_is_not_copied(void **state)
 	rig_twin_answered(r, &next, "{\"status\":\"error\",\"ename\":\"OSError\",\"evalue\":\"no more\"}");
 	rig_init_expect(r, CB_INIT_DROP, (int)next.number);
 	rig_twin_close(&next);
-	confirmed(r);
-	rig_cell_error(r, id, "KernelDiedError");
-	rig_ended(r, id, "KernelDiedError");
-	expect_told(r, "the checkpoint a is gone");
+	rig_twin_believed(r);
+	rig_failed(r, id, "KernelDiedError");
+	rig_cell_says(r, "the checkpoint a is gone");
 }
 
 /* It serves and its copy is there, but it is not believed yet. The cell's id. */
@@ -349,12 +286,7 @@ static const char *a_name_is_looked_at(struct rig *r, struct rig_twin *ret_copy)
 	const char *id = only_a_name(r, &a, &resume);
 
 	rig_twin_resumed(r, &resume);
-	*ret_copy = rig_twin_asked(r);
-	rig_twin_registers(r, ret_copy);
-	rig_twin_says(ret_copy, CB_TWIN_CONTROL_BORN, ret_copy->number);
-	rig_twin_answered(r, ret_copy, "{\"status\":\"ok\",\"left_out\":{\"native\":1}}");
-	rig_barrier(r);
-	assert_true(r->k.transactions.twins.confirming && r->k.transactions.twins.coming == NULL);
+	*ret_copy = rig_twin_unsure(r);
 	return id;
 }
 
@@ -370,9 +302,8 @@ static void test_deleted_before_it_is_believed(void **state)
 	rig_init_expect(r, CB_INIT_DROP, (int)copy.number);
 	rig_expect(r, RIG_IOPUB, "busy", id); /* it runs on */
 	rig_twin_close(&copy);
-	confirmed(r);
-	rig_cell_error(r, id, "KernelDiedError");
-	rig_ended(r, id, "KernelDiedError");
+	rig_twin_believed(r);
+	rig_failed(r, id, "KernelDiedError");
 	assert_string_equal(r->k.shells.execution.note, "");
 }
 
@@ -402,9 +333,9 @@ static void test_back_to_one_that_does_not_work(void **state)
 		struct rig_twin oldest = rig_twin(r), old, young, copy;
 
 		r->policy.transactions_keep = 2;
-		expect_end(r, ended_cell(r, "{}"));
+		rig_cell(r, "a");
 		old = rig_twin(r);
-		expect_end(r, ended_cell(r, "{}"));
+		rig_cell(r, "a");
 		young = rig_twin(r);
 		const char *id = ask(r, "rollback", "{}");
 		struct rig_request resume = rig_twin_wakes(r, &old);
@@ -426,13 +357,11 @@ static void test_back_to_one_that_does_not_work(void **state)
 				rig_init_expect(r, CB_INIT_DROP, (int)copy.number);
 				rig_twin_close(&copy);
 			}
-			resume = rig_twin_wakes(r, &young);
-			rig_twin_resumed(r, &resume);
-			copy = rig_twin(r);
+			copy = rig_twin_comes_back(r, &young);
 			expect_reply(r, "cellblock_rollback_reply", id, "error",
 				     "the state that was asked for did not work when it was woken (Python was killed "
 				     "by signal 6");
-			expect_told(r, "all variables are as they were before it; another state did not work");
+			rig_cell_says(r, "all variables are as they were before it; another state did not work");
 		}
 		rig_twin_close(&copy);
 		rig_twin_close(&oldest);
@@ -447,8 +376,8 @@ static void test_the_jail_ends_at_a_rollback(void **state)
 	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
 	struct rig_twin first = rig_twin(r), n;
 
-	no_more(r);
-	expect_end(r, ended_cell(r, "{}"));
+	rig_twins_dear(r);
+	rig_cell(r, "a");
 	const char *id = ask(r, "rollback", "{}");
 
 	rig_init_expect(r, CB_INIT_RESTORE, (int)first.number);
@@ -467,64 +396,13 @@ static void test_the_jail_ends_at_a_rollback(void **state)
 	rig_twin_close(&n);
 }
 
-/* What the dead one's cell had asked for is not made of the state that takes over. */
-static void test_asked_for_by_the_dead(void **state)
-{
-	static const char metadata[] = "{\"checkpoint\":[\"a\"]}";
-	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
-	struct rig_twin first = rig_twin(r), next;
-	struct cb_wire_header h = { .type = CB_WIRE_EXECUTE_REPLY,
-				    .content_len = (uint32_t)strlen(RIG_OK),
-				    .metadata_len = (uint32_t)strlen(metadata) };
-	uint64_t request;
-
-	no_more(r);
-	const char *id = rig_begin(r, "last", &request);
-
-	h.request = request;
-	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
-	rig_init_expect(r, CB_INIT_RESTORE, (int)first.number);
-	rig_frame_raw(r, &h, RIG_OK "{\"checkpoint\":[\"a\"]}", strlen(RIG_OK) + strlen(metadata));
-	expect_end(r, id);
-	struct rig_request resume = rig_twin_restored(r, &first);
-
-	rig_twin_resumed(r, &resume);
-	next = rig_twin(r);
-	rig_barrier(r);
-	assert_null(r->k.transactions.twins.coming);
-	expect_told(r, "%checkpoint a: not made, for Python ended before");
-	rig_twin_close(&next);
-}
-
-/* Each is named, and told of once, with what the system said. */
-static void test_asked_for_without_descriptors(void **state)
-{
-#define NO_FILES ": not made: no copy could be made (Too many open files)]\n"
-	static const char words[] = "[cellblock: %checkpoint a" NO_FILES "[cellblock: %checkpoint b" NO_FILES;
-	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
-	struct rig_twin first = rig_twin(r);
-	struct rlimit files, none;
-
-	no_more(r);
-	assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
-	none = files;
-	none.rlim_cur = (rlim_t)dup(r->broker); /* the lowest that is free */
-	close((int)none.rlim_cur);
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-	expect_end(r, ended_cell(r, "{\"checkpoint\":[\"a\",\"b\"]}"));
-	rig_barrier(r);
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
-	assert_string_equal(r->k.shells.execution.note, words);
-	rig_twin_close(&first);
-}
-
 /* That none is made any more does not say that there are none. */
 static void test_names_where_no_more_are_made(void **state)
 {
 	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
 	struct rig_twin first = rig_twin(r), a = make(r, "a");
 
-	no_more(r);
+	rig_twins_dear(r);
 	for (int i = 0; i < 3; i++)
 		not_made(r);
 	r->watched = false;
@@ -607,6 +485,75 @@ static void test_copy_is_not_born(void **state)
 
 /* ---- cells ---- */
 
+static void answer(struct rig *r, uint64_t request, const char *metadata)
+{
+	char body[1024];
+	int n = snprintf(body, sizeof(body), "%s%s", RIG_OK, metadata);
+	struct cb_wire_header h = { .type = CB_WIRE_EXECUTE_REPLY,
+				    .content_len = (uint32_t)strlen(RIG_OK),
+				    .metadata_len = (uint32_t)strlen(metadata),
+				    .request = request };
+
+	rig_frame_raw(r, &h, body, (size_t)n);
+}
+
+static const char *ended_cell(struct rig *r, const char *metadata)
+{
+	const char *id = rig_execute(r, "a");
+
+	answer(r, rig_begun(r, id), metadata);
+	return id;
+}
+
+static void expect_end(struct rig *r, const char *id)
+{
+	rig_expect(r, RIG_IOPUB, "idle", id);
+	rig_expect(r, RIG_SHELL, "execute_reply", id);
+}
+
+/* What the dead one's cell had asked for is not made of the state that takes over. */
+static void test_asked_for_by_the_dead(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+	struct rig_twin first = rig_twin(r), next;
+	uint64_t request;
+
+	rig_twins_dear(r);
+	const char *id = rig_begin(r, "last", &request);
+
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	rig_init_expect(r, CB_INIT_RESTORE, (int)first.number);
+	answer(r, request, "{\"checkpoint\":[\"a\"]}");
+	expect_end(r, id);
+	next = rig_twin_copied(r, rig_twin_restored(r, &first));
+	rig_barrier(r);
+	assert_null(r->k.transactions.twins.coming);
+	rig_cell_says(r, "%checkpoint a: not made, for Python ended before");
+	rig_twin_close(&next);
+}
+
+/* Each is named, and told of once, with what the system said. */
+static void test_asked_for_without_descriptors(void **state)
+{
+#define NO_FILES ": not made: no copy could be made (Too many open files)]\n"
+	static const char words[] = "[cellblock: %checkpoint a" NO_FILES "[cellblock: %checkpoint b" NO_FILES;
+	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+	struct rig_twin first = rig_twin(r);
+	struct rlimit files, none;
+
+	rig_twins_dear(r);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+	none = files;
+	none.rlim_cur = (rlim_t)dup(r->broker); /* the lowest that is free */
+	close((int)none.rlim_cur);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	expect_end(r, ended_cell(r, "{\"checkpoint\":[\"a\",\"b\"]}"));
+	rig_barrier(r);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+	assert_string_equal(r->k.shells.execution.note, words);
+	rig_twin_close(&first);
+}
+
 /* What a cell's metadata asks for is hostile: what is no name makes nothing, and there are so many at most. */
 static void test_asked_by_cells(void **state)
 {
@@ -619,8 +566,7 @@ static void test_asked_by_cells(void **state)
 	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
 	struct rig_twin first = rig_twin(r), a, b, beside;
 
-	r->k.transactions.twins.cost.readings = 2;
-	r->k.transactions.twins.cost.made_s = r->k.transactions.twins.cost.delay_s = 1000;
+	rig_twins_dear(r);
 	for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++)
 		expect_end(r, ended_cell(r, odd[i]));
 	assert_int_equal(r->k.transactions.checkpoints.nasked, 0);
@@ -631,32 +577,11 @@ static void test_asked_by_cells(void **state)
 	assert_non_null(cb_twins_named(&r->k.transactions, "b"));
 	beside = rig_twin(r);
 	assert_string_equal(r->k.transactions.twins.coming_name, "");
-	const char *id = rig_execute(r, "next"); /* the third has no room: the next cell says so */
-
-	rig_expect(r, RIG_IOPUB, "busy", id);
-	rig_expect(r, RIG_IOPUB, "execute_input", id);
-	struct rig_msg m = rig_take(r, RIG_IOPUB, "stream", id);
-
-	assert_non_null(strstr(rig_text(&m, "text"), "transactions.names is 2"));
-	rig_msg_free(&m);
+	rig_cell_says(r, "transactions.names is 2"); /* the third has no room */
 	rig_twin_close(&first);
 	rig_twin_close(&a);
 	rig_twin_close(&b);
 	rig_twin_close(&beside);
-}
-
-/* The next cell says this on stderr. */
-static void next_cell_says(struct rig *r, const char *words)
-{
-	const char *id = rig_execute(r, "next");
-
-	rig_expect(r, RIG_IOPUB, "busy", id);
-	rig_expect(r, RIG_IOPUB, "execute_input", id);
-	struct rig_msg m = rig_take(r, RIG_IOPUB, "stream", id);
-
-	if (strstr(rig_text(&m, "text"), words) == NULL)
-		fail_msg("%s: not %s", rig_text(&m, "text"), words);
-	rig_msg_free(&m);
 }
 
 /* What is no name is not made, and that is told. */
@@ -666,13 +591,12 @@ static void test_names_that_are_none(void **state)
 	struct rig_twin first = rig_twin(r);
 	char metadata[400];
 
-	r->k.transactions.twins.cost.readings = 2;
-	r->k.transactions.twins.cost.made_s = r->k.transactions.twins.cost.delay_s = 1000;
+	rig_twins_dear(r);
 	snprintf(metadata, sizeof(metadata), "{\"checkpoint\":[\"\",\"a\\u0000\",\"a\\tb\",\"%0128d\"]}", 0);
 	expect_end(r, ended_cell(r, metadata));
 	assert_int_equal(r->k.transactions.checkpoints.nasked, 0);
 	rig_init_silent(r);
-	next_cell_says(r, "%checkpoint: 4 not made: a cell may ask for 16, with names of 1 to 127 bytes without");
+	rig_cell_says(r, "%checkpoint: 4 not made: a cell may ask for 16, with names of 1 to 127 bytes without");
 	rig_twin_close(&first);
 }
 
@@ -683,9 +607,7 @@ static void test_flood_of_names(void **state)
 	struct rig_twin first = rig_twin(r);
 	char metadata[900] = "{\"checkpoint\":[\"n\"";
 
-	r->k.transactions.twins.cost.readings = 2;
-	r->k.transactions.twins.cost.made_s = r->k.transactions.twins.cost.delay_s =
-		1000; /* none after the cell, however long it took */
+	rig_twins_dear(r);
 	for (int i = 0; i < 100; i++)
 		snprintf(metadata + strlen(metadata), sizeof(metadata) - strlen(metadata), ",\"n%d\"", i);
 	snprintf(metadata + strlen(metadata), sizeof(metadata) - strlen(metadata), "]}");
@@ -693,11 +615,10 @@ static void test_flood_of_names(void **state)
 	expect_end(r, ended_cell(r, metadata));
 	assert_true(r->k.transactions.checkpoints.nasked <= CB_CHECKPOINT_ASKED);
 	rig_init_silent(r);
-	next_cell_says(r, "%checkpoint: 85 not made: a cell may ask for 16");
+	rig_cell_says(r, "%checkpoint: 85 not made: a cell may ask for 16");
 	rig_twin_close(&first);
 }
 
-/* %rollback: the cell's reply comes when the state is back, with its own number. */
 /* Exactly so many cells or none; what else could be had is named. */
 static void test_undo_by_a_cell(void **state)
 {
@@ -714,10 +635,9 @@ static void test_undo_by_a_cell(void **state)
 		{ "{\"undo\":4000000000}", "no such name or number" },
 	};
 
-	r->k.transactions.twins.cost.readings = 2;
-	r->k.transactions.twins.cost.made_s = r->k.transactions.twins.cost.delay_s = 1000;
-	expect_end(r, ended_cell(r, "{}"));
-	expect_end(r, ended_cell(r, "{}"));
+	rig_twins_dear(r);
+	rig_cell(r, "a");
+	rig_cell(r, "a");
 	for (size_t i = 0; i < sizeof(is) / sizeof(is[0]); i++) {
 		id = ended_cell(r, is[i].asks);
 		struct rig_msg m = rig_take(r, RIG_IOPUB, "error", id);
@@ -731,30 +651,26 @@ static void test_undo_by_a_cell(void **state)
 	rig_twin_close(&first);
 }
 
+/* %rollback: the cell's reply comes when the state is back, with its own number. */
 static void test_rollback_by_a_cell(void **state)
 {
 	struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
 	struct rig_twin first = rig_twin(r), next;
 
-	r->k.transactions.twins.cost.readings = 2;
-	r->k.transactions.twins.cost.made_s = r->k.transactions.twins.cost.delay_s = 1000;
-	expect_end(r, ended_cell(r, "{}"));
+	rig_twins_dear(r);
+	rig_cell(r, "a");
 	const char *id = ended_cell(r, "{\"rollback\":null}");
-	struct rig_request resume = rig_twin_wakes(r, &first);
 
-	rig_twin_resumed(r, &resume);
-	next = rig_twin(r);
+	next = rig_twin_comes_back(r, &first);
 	struct rig_msg m = rig_take(r, RIG_IOPUB, "stream", id);
 
 	assert_non_null(strstr(rig_text(&m, "text"), "as they were before cell [1]; cells [1] to [2] are undone"));
 	rig_msg_free(&m);
 	m = rig_take(r, RIG_SHELL, "execute_reply", id);
-	json_t *c = json_object_get(m.metadata, "cellblock");
-
 	assert_string_equal(rig_text(&m, "status"), "ok");
 	assert_int_equal(json_integer_value(json_object_get(m.content, "execution_count")), 2);
-	assert_string_equal(json_string_value(json_object_get(c, "state")), "restored");
-	assert_int_equal(json_array_size(json_object_get(c, "undone")), 2);
+	assert_string_equal(json_string_value(rig_about(&m, "state")), "restored");
+	assert_int_equal(json_array_size(rig_about(&m, "undone")), 2);
 	rig_msg_free(&m);
 	rig_expect(r, RIG_IOPUB, "idle", id);
 	rig_twin_close(&next);
@@ -786,14 +702,14 @@ int main(void)
 		T(test_a_name_takes_over_in_vain),
 		T(test_back_to_one_that_does_not_work),
 		T(test_the_jail_ends_at_a_rollback),
+		T(test_names_where_no_more_are_made),
 		T(test_asked_for_by_the_dead),
 		T(test_asked_for_without_descriptors),
-		T(test_names_where_no_more_are_made),
 		T(test_asked_by_cells),
 		T(test_names_that_are_none),
 		T(test_flood_of_names),
-		T(test_rollback_by_a_cell),
 		T(test_undo_by_a_cell),
+		T(test_rollback_by_a_cell),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

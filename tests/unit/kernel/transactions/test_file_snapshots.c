@@ -29,6 +29,14 @@ static void expect(struct rig *r, uint32_t op, uint32_t number)
 	assert_true(pipe_fd >= 0);
 }
 
+/* After others: who is to end first where memory is short is told as well. */
+static void await(struct rig *r, uint32_t op)
+{
+	do
+		rig_until(r, got_request);
+	while (asked.op != op);
+}
+
 static void answer(const char *text)
 {
 	assert_int_equal(write(pipe_fd, text, strlen(text)), strlen(text));
@@ -144,18 +152,10 @@ static void test_not_brought_back(void **state)
 	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
 	rig_init_expect(r, CB_INIT_RESTORE, (int)t.number);
 	rig_init_tell(r, CB_INIT_RESTORED, (int)t.number);
-	do /* who is to end first where memory is short is told as well */
-		rig_until(r, got_request);
-	while (asked.op != CB_BROKER_RESTORE);
+	await(r, CB_BROKER_RESTORE);
 	assert_int_equal(asked.jail, t.number);
 	answer("{\"status\":\"error\",\"ename\":\"E\",\"evalue\":\"no such\",\"traceback\":[]}");
-	rig_twin_woken(r, &t, CB_TWIN_CONTROL_WAKE);
-	rig_become(r, t.fd);
-	struct rig_request resume = rig_guest_recv(r);
-
-	rig_init_expect(r, CB_INIT_GO_ON, 0);
-	rig_twin_resumed(r, &resume);
-	copy = rig_twin(r);
+	copy = rig_twin_copied(r, rig_twin_goes_on(r, &t));
 	rig_expect_error(r, RIG_IOPUB, "error", id, "KernelDiedError",
 			 "; all variables are as they were before cell [1]; the workspace's files did not come back: "
 			 "no such");
@@ -170,27 +170,22 @@ static void test_killed_meanwhile(void **state)
 	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
 	struct rig_twin old = rig_twin(r), young, copy;
 	uint64_t request;
-	const char *id = rig_begin(r, "a", &request);
 
-	rig_end(r, id, request);
+	rig_cell(r, "a");
 	young = rig_twin(r);
 	struct cb_twin *kept_one = cb_twins_find(&r->k.transactions.twins, young.number);
 
 	kept_one->files = CB_FILES_KEPT;
 	kept_one->snapshot = young.number;
-	id = rig_begin(r, "bad", &request);
+	const char *id = rig_begin(r, "bad", &request);
+
 	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
 	rig_init_expect(r, CB_INIT_RESTORE, (int)young.number);
 	rig_init_tell(r, CB_INIT_RESTORED, (int)young.number);
-	do
-		rig_until(r, got_request);
-	while (asked.op != CB_BROKER_RESTORE);
+	await(r, CB_BROKER_RESTORE);
 	rig_twin_close(&young);
 	answer("{\"status\":\"ok\",\"left\":0,\"reason\":\"\"}");
-	struct rig_request resume = rig_twin_wakes(r, &old);
-
-	rig_twin_resumed(r, &resume);
-	copy = rig_twin(r);
+	copy = rig_twin_comes_back(r, &old);
 	rig_expect_error(r, RIG_IOPUB, "error", id, "KernelDiedError",
 			 "a later state did not work when it was woken (it had ended)");
 	rig_ended(r, id, "KernelDiedError");
@@ -260,9 +255,7 @@ static struct rig_twin without_files(struct rig *r, const char *id, uint64_t req
 	rig_end(r, id, request);
 	struct rig_twin t = rig_twin_asked(r);
 
-	rig_twin_answered(r, &t, RIG_MADE);
-	rig_twin_registers(r, &t);
-	rig_twin_says(&t, CB_TWIN_CONTROL_BORN, t.number);
+	rig_twin_comes(r, &t, RIG_MADE);
 	rig_until(r, lacks_files);
 	return t;
 }
@@ -276,9 +269,7 @@ static void test_files_have_a_clock_of_their_own(void **state)
 
 	r->k.workspace.mode = CB_WORKSPACE_OVERLAY;
 	t = without_files(r, id, request);
-	do /* who is to end first where memory is short is told as well */
-		rig_until(r, got_request);
-	while (asked.op != CB_BROKER_SNAPSHOT);
+	await(r, CB_BROKER_SNAPSHOT);
 	rig_twin_overdue(r);
 	rig_init_silent(r);
 	time_is_up(r);
@@ -303,9 +294,7 @@ static void test_files_behind_a_list(void **state)
 	r->k.workspace.mode = CB_WORKSPACE_OVERLAY;
 	list = rig_send(r, RIG_CONTROL, "cellblock_file_request", "{\"op\":\"changes\"}", NULL);
 	rig_expect(r, RIG_IOPUB, "busy", list);
-	do
-		rig_until(r, got_request);
-	while (asked.op != CB_BROKER_CHANGES);
+	await(r, CB_BROKER_CHANGES);
 	t = without_files(r, id, request);
 	rig_twin_overdue(r);
 	rig_init_expect(r, CB_INIT_DROP, (int)t.number);

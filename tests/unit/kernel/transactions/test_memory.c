@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -87,10 +86,8 @@ static void expect_given_up(struct rig *r, const char *id, uint64_t request, con
 		rig_msg_free(&m);
 	}
 	m = rig_take(r, RIG_SHELL, "execute_reply", id);
-	json_t *about = json_object_get(m.metadata, "cellblock");
-
-	assert_int_equal(json_integer_value(json_object_get(about, "given_up")), n);
-	assert_string_equal(json_string_value(json_object_get(about, "state")), "kept");
+	assert_int_equal(json_integer_value(rig_about(&m, "given_up")), n);
+	assert_string_equal(json_string_value(rig_about(&m, "state")), "kept");
 	rig_msg_free(&m);
 	rig_expect(r, RIG_IOPUB, "idle", id);
 }
@@ -101,11 +98,11 @@ static void test_given_up(void **state)
 	struct rig *r = *state = up();
 	struct rig_twin old = rig_twin(r), young;
 	uint64_t request;
+
+	rig_cell(r, "cell");
+	young = rig_twin(r);
 	const char *id = rig_begin(r, "cell", &request);
 
-	rig_end(r, id, request);
-	young = rig_twin(r);
-	id = rig_begin(r, "cell", &request);
 	tell(r, 15 * GIB, GIB / 2); /* they have too little */
 	tell(r, 15 * GIB, 0);	    /* it is not known */
 	rig_barrier(r);
@@ -154,9 +151,7 @@ static void test_one_that_is_undone(void **state)
 	rig_twin_resumed(r, &resume);
 	copy = rig_twin_asked(r);
 	tell_until_dropped(r, 15 * GIB, 4 * GIB, &t[2]);
-	rig_twin_registers(r, &copy);
-	rig_twin_says(&copy, CB_TWIN_CONTROL_BORN, copy.number);
-	rig_twin_answered(r, &copy, RIG_MADE);
+	rig_twin_comes(r, &copy, RIG_MADE);
 	rig_expect(r, RIG_CONTROL, "cellblock_rollback_reply", id);
 	assert_non_null(cb_twins_find(&r->k.transactions.twins, t[0].number));
 	assert_string_equal(r->k.transactions.memory.note, "");
@@ -185,9 +180,7 @@ static void test_the_present_one_comes_back(void **state)
 	rig_init_tell(r, CB_INIT_EXITED, SIGABRT);
 	rig_init_expect(r, CB_INIT_DROP, (int)copy.number);
 	rig_twin_close(&copy);
-	resume = rig_twin_wakes(r, &t[3]);
-	rig_twin_resumed(r, &resume);
-	copy = rig_twin(r);
+	copy = rig_twin_comes_back(r, &t[3]);
 	rig_expect_error(r, RIG_CONTROL, "cellblock_rollback_reply", id, "KernelDiedError", "did not work");
 	rig_twin_close(&t[0]);
 	rig_twin_close(&t[1]);
@@ -281,14 +274,6 @@ static void test_one_that_has_not_ended(void **state)
 	rig_twin_close(&t);
 }
 
-static int file_that_says(const char *text)
-{
-	int fd = memfd_create("figures", MFD_CLOEXEC);
-
-	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-	return fd;
-}
-
 static bool is_watched(struct rig *r)
 {
 	return r->watched;
@@ -303,8 +288,8 @@ static void test_our_own_looks_wait_for_its_end(void **state)
 	pid_t pid = one_that_lives();
 	uint64_t request;
 
-	usage->cgroup[CB_USAGE_MEMORY] = file_that_says("16106127360\n");
-	usage->cgroup[CB_USAGE_STAT] = file_that_says("anon 4294967296\n");
+	rig_figures(&usage->cgroup[CB_USAGE_MEMORY], "16106127360\n");
+	rig_figures(&usage->cgroup[CB_USAGE_STAT], "anon 4294967296\n");
 	r->k.transactions.twins.ending[0] = (struct cb_twin_ending){ .pid = pid, .since_ns = cb_now_ns() };
 	const char *id = rig_begin(r, "cell", &request);
 
@@ -339,11 +324,10 @@ static void test_over(void **state)
 	rig_expect_error(r, RIG_IOPUB, "error", id, "CellMemoryError",
 			 "limits.memory allows (limit 16384.0 MiB, peak 20480.0 MiB)");
 	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
-	json_t *about = json_object_get(m.metadata, "cellblock");
 
-	assert_string_equal(json_string_value(json_object_get(about, "state")), "restored");
-	assert_string_equal(json_string_value(json_object_get(about, "limit")), "memory");
-	assert_null(json_object_get(about, "given_up"));
+	assert_string_equal(json_string_value(rig_about(&m, "state")), "restored");
+	assert_string_equal(json_string_value(rig_about(&m, "limit")), "memory");
+	assert_null(rig_about(&m, "given_up"));
 	rig_msg_free(&m);
 	rig_expect(r, RIG_IOPUB, "idle", id);
 	rig_twin_close(&next);
@@ -379,11 +363,8 @@ static void test_room(void **state)
 	assert_non_null(large);
 	memset(large, 1, LARGE);
 	for (int i = 1; i < 3; i++) {
-		uint64_t request;
-		const char *id = rig_begin(r, "cell", &request);
-
 		r->policy.limit_memory = limit[i];
-		rig_end(r, id, request);
+		rig_cell(r, "cell");
 		t[i] = rig_twin(r);
 	}
 	assert_true(t[1].room <= LIMIT / 2 - LIMIT / 16 && t[1].room > 0);
@@ -408,12 +389,6 @@ static void test_of_another_jail(void **state)
 	rig_twin_close(&t);
 }
 
-static void write_file(int fd, const char *text)
-{
-	assert_int_equal(ftruncate(fd, 0), 0);
-	assert_int_equal(pwrite(fd, text, strlen(text), 0), (ssize_t)strlen(text));
-}
-
 static bool has_looked(struct rig *r)
 {
 	return r->k.transactions.twins.settled == 1;
@@ -433,16 +408,13 @@ static void test_memory_comes_back_first(void **state)
 	uint64_t request;
 	char text[64];
 
-	for (int i = 0; i < CB_USAGE_NFDS; i++)
-		if (i == CB_USAGE_MEMORY || i == CB_USAGE_STAT || i == CB_USAGE_EVENTS)
-			assert_true((cgroup[i] = memfd_create("figures", MFD_CLOEXEC)) >= 0);
-	write_file(cgroup[CB_USAGE_EVENTS], "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n");
+	rig_figures(&cgroup[CB_USAGE_EVENTS], "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n");
 	const char *id = rig_begin(r, "bad", &request);
 
 	snprintf(text, sizeof(text), "%" PRIu64 "\n", r->policy.limit_memory - 4096);
-	write_file(cgroup[CB_USAGE_MEMORY], text);
-	write_file(cgroup[CB_USAGE_STAT], "inactive_file 0\nanon 0\n");
-	write_file(cgroup[CB_USAGE_EVENTS], "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n");
+	rig_figures(&cgroup[CB_USAGE_MEMORY], text);
+	rig_figures(&cgroup[CB_USAGE_STAT], "inactive_file 0\nanon 0\n");
+	rig_figures(&cgroup[CB_USAGE_EVENTS], "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n");
 	rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
 	rig_init_expect(r, CB_INIT_RESTORE, (int)twin.number);
 	rig_init_tell(r, CB_INIT_RESTORED, (int)twin.number);
@@ -450,15 +422,9 @@ static void test_memory_comes_back_first(void **state)
 	rig_twin_overdue(r);
 	rig_until(r, has_looked_again);
 	assert_int_not_equal(r->k.guest.python.rules.phase, CB_PHASE_WAKING);
-	write_file(cgroup[CB_USAGE_MEMORY], "0\n");
+	rig_figures(&cgroup[CB_USAGE_MEMORY], "0\n");
 	rig_twin_overdue(r);
-	rig_twin_woken(r, &twin, CB_TWIN_CONTROL_WAKE);
-	rig_become(r, twin.fd);
-	struct rig_request resume = rig_guest_recv(r);
-
-	rig_init_expect(r, CB_INIT_GO_ON, 0);
-	rig_twin_resumed(r, &resume);
-	next = rig_twin(r);
+	next = rig_twin_copied(r, rig_twin_goes_on(r, &twin));
 	rig_expect_error(r, RIG_IOPUB, "error", id, "CellMemoryError", "before cell [1]");
 	rig_twin_close(&next);
 }
@@ -471,23 +437,18 @@ static void test_killed_by_the_host(void **state)
 	int *events = &r->k.guest.usage.cgroup[CB_USAGE_EVENTS];
 	uint64_t request;
 
-	cb_fd_close(events);
-	*events = file_that_says("low 0\noom 0\noom_kill 0\n");
+	rig_figures(events, "low 0\noom 0\noom_kill 0\n");
 	const char *id = rig_begin(r, "good", &request);
 
-	write_file(*events, "low 0\noom 0\noom_kill 1\n");
+	rig_figures(events, "low 0\noom 0\noom_kill 1\n");
 	rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
-	struct rig_request resume = rig_twin_wakes(r, &twin);
-
-	rig_twin_resumed(r, &resume);
-	next = rig_twin(r);
+	next = rig_twin_comes_back(r, &twin);
 	rig_expect_error(r, RIG_IOPUB, "error", id, "KernelDiedError", "killed by the host, which was short of memory");
 	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
-	json_t *about = json_object_get(m.metadata, "cellblock");
 
-	assert_string_equal(json_string_value(json_object_get(about, "by")), "outside");
-	assert_string_equal(json_string_value(json_object_get(about, "state")), "restored");
-	assert_true(json_is_null(json_object_get(about, "limit")));
+	assert_string_equal(json_string_value(rig_about(&m, "by")), "outside");
+	assert_string_equal(json_string_value(rig_about(&m, "state")), "restored");
+	assert_true(json_is_null(rig_about(&m, "limit")));
 	rig_msg_free(&m);
 	rig_twin_close(&next);
 }

@@ -9,22 +9,9 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-static bool none_coming(struct rig *r)
-{
-	return !cb_twins_busy(&r->k.transactions);
-}
-
 static bool given_up(struct rig *r)
 {
 	return !r->k.transactions.twins.possible;
-}
-
-static void cell(struct rig *r, const char *code)
-{
-	uint64_t request;
-	const char *id = rig_begin(r, code, &request);
-
-	rig_end(r, id, request);
 }
 
 /* The failed cell's error and reply. */
@@ -33,11 +20,10 @@ static void expect_failure(struct rig *r, const char *id, const char *ename, con
 {
 	rig_expect_error(r, RIG_IOPUB, "error", id, ename, words);
 	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
-	json_t *c = json_object_get(m.metadata, "cellblock");
 
-	assert_string_equal(json_string_value(json_object_get(c, "state")), state);
+	assert_string_equal(json_string_value(rig_about(&m, "state")), state);
 	if (undone != NULL) {
-		char *text = json_dumps(json_object_get(c, "undone"), JSON_COMPACT);
+		char *text = json_dumps(rig_about(&m, "undone"), JSON_COMPACT);
 
 		assert_string_equal(text, undone);
 		free(text);
@@ -46,37 +32,28 @@ static void expect_failure(struct rig *r, const char *id, const char *ename, con
 	rig_expect(r, RIG_IOPUB, "idle", id);
 }
 
+/* The whole jail is ended, which nobody can take over for. */
+static void expect_lost(struct rig *r, const char *id, const char *ename, const char *words)
+{
+	rig_await_kill(r);
+	rig_die(r, -1);
+	expect_failure(r, id, ename, words, "lost", NULL);
+	rig_expect(r, RIG_IOPUB, "restarting", "");
+}
+
 /* So many, with a cell between each and the next. */
 static void states(struct rig *r, struct rig_twin *ret, int n)
 {
 	for (int i = 0; i < n; i++) {
 		if (i > 0)
-			cell(r, "a");
+			rig_cell(r, "a");
 		ret[i] = rig_twin(r);
 	}
 }
 
-/* One that woke, without being copied: for long enough. */
-static void looked_at(struct rig *r)
-{
-	rig_barrier(r);
-	while (r->k.transactions.twins.confirming) {
-		rig_twin_overdue(r);
-		rig_until_soon(r);
-	}
-}
-
-static bool is_up(struct rig *r)
-{
-	return r->k.guest.state == CB_GUEST_UP;
-}
-
 static struct cb_twin *book(struct rig *r, const struct rig_twin *t)
 {
-	for (int i = 0; i < CB_TWINS_MAX; i++)
-		if (r->k.transactions.twins.twin[i].number == t->number)
-			return &r->k.transactions.twins.twin[i];
-	return NULL;
+	return cb_twins_find(&r->k.transactions.twins, t->number);
 }
 
 /* ---- making ---- */
@@ -101,12 +78,12 @@ static void test_in_any_order(void **state)
 			else
 				rig_twin_says(&t, CB_TWIN_CONTROL_BORN, t.number);
 		}
-		rig_until(r, none_coming);
+		rig_until(r, rig_none_coming);
 		const struct cb_twin *b = book(r, &t);
 
 		assert_true(b != NULL && b->pid == getpid()); /* by the kernel's word */
 		rig_twin_close(&t);
-		cell(r, "a");
+		rig_cell(r, "a");
 	}
 }
 
@@ -120,7 +97,7 @@ static void test_none_where_there_are_none(void **state)
 	cb_guest_want(&r->k.guest);
 	rig_guest_up(r);
 	assert_false(r->k.transactions.twins.possible);
-	cell(r, "a");
+	rig_cell(r, "a");
 	rig_init_silent(r);
 }
 
@@ -143,7 +120,7 @@ static void test_unknown_numbers(void **state)
 	rig_barrier(r);
 	assert_true(cb_twins_busy(&r->k.transactions));
 	rig_twin_registers(r, &t);
-	rig_until(r, none_coming);
+	rig_until(r, rig_none_coming);
 	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
 	rig_twin_close(&t);
 }
@@ -187,13 +164,13 @@ static void test_wrong_words_on_twin_control(void **state)
 		rig_init_expect(r, CB_INIT_DROP, (int)t.number);
 		assert_null(book(r, &t));
 		rig_twin_answered(r, &t, RIG_MADE); /* the guest knows nothing of it */
-		rig_until(r, none_coming);
+		rig_until(r, rig_none_coming);
 		assert_int_equal(r->k.transactions.twins.failures, 1);
 		assert_false(cb_loop_armed(&r->k.loop, r->k.transactions.twins.deadline_timer));
 		r->k.transactions.twins.failures = 0;
 		assert_int_equal(r->k.guest.state, CB_GUEST_UP);
 		rig_twin_close(&t);
-		cell(r, "a");
+		rig_cell(r, "a");
 	}
 	t = rig_twin(r);
 	rig_twin_close(&t);
@@ -216,12 +193,12 @@ static void test_three_failures(void **state)
 			assert_int_equal(strstr(r->k.shells.execution.note, "not kept any more") != NULL,
 					 i == 1 && n == 2);
 			r->k.shells.execution.note[0] = '\0'; /* which the next cell would say */
-			cell(r, "a");
+			rig_cell(r, "a");
 		}
 		if (i == 0) {
 			t = rig_twin(r);
 			rig_twin_close(&t);
-			cell(r, "a");
+			rig_cell(r, "a");
 		}
 	}
 	rig_until(r, given_up);
@@ -242,7 +219,7 @@ static void test_deadlines(void **state)
 	assert_int_equal(r->k.transactions.twins.failures, 1);
 	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
 	rig_twin_close(&t);
-	cell(r, "a");
+	rig_cell(r, "a");
 	t = rig_twin_asked(r); /* a guest that does not even answer is asked to let go, and ended only by a user */
 	rig_twin_overdue(r);
 	rig_init_expect(r, CB_INIT_NUDGE, CB_WIRE_LET_GO);
@@ -284,10 +261,8 @@ static void test_takes_over(void **state)
 	struct rig_twin first = rig_twin(r), next;
 	uint64_t request;
 
-	r->k.transactions.twins.cost.readings = 2;
-	r->k.transactions.twins.cost.made_s = r->k.transactions.twins.cost.delay_s =
-		1000; /* no other one before the failure */
-	cell(r, "good");
+	rig_twins_dear(r);
+	rig_cell(r, "good");
 	const char *id = rig_begin(r, "bad", &request);
 
 	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
@@ -300,8 +275,7 @@ static void test_takes_over(void **state)
 	next = rig_twin(r); /* made at once, before anybody is told */
 	expect_failure(r, id, "KernelDiedError", "cells [1] to [2] are undone", "restored", "[1,2]");
 	assert_true(r->k.transactions.twins.cost.cells == 0); /* the failed cell has not worked for the next one */
-	id = rig_begin(r, "good", &request);
-	rig_end(r, id, request);
+	rig_cell(r, "good");
 	rig_twin_close(&next);
 }
 
@@ -312,7 +286,7 @@ static void test_falls_back(void **state)
 	struct rig_twin old = rig_twin(r), young, last;
 	uint64_t request;
 
-	cell(r, "a");
+	rig_cell(r, "a");
 	young = rig_twin(r);
 	const char *id = rig_begin(r, "bad", &request);
 
@@ -320,21 +294,16 @@ static void test_falls_back(void **state)
 	rig_init_expect(r, CB_INIT_RESTORE, (int)young.number);
 	rig_init_tell(r, CB_INIT_GONE, (int)young.number); /* pid 1 did not find it */
 	rig_twin_close(&young);
-	struct rig_request resume = rig_twin_wakes(r, &old);
-
-	rig_twin_resumed(r, &resume);
-	last = rig_twin(r);
+	last = rig_twin_comes_back(r, &old);
 	expect_failure(r, id, "KernelDiedError", "cells [1] to [2] are undone; a later state did not work", "restored",
 		       "[1,2]");
 	id = rig_begin(r, "bad", &request);
 	rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
-	resume = rig_twin_wakes(r, &last);
+	struct rig_request resume = rig_twin_wakes(r, &last);
+
 	rig_request_free(&resume);
 	rig_init_tell(r, CB_INIT_EXITED, SIGKILL); /* woken, and dead before RESUMED */
-	rig_await_kill(r);
-	rig_die(r, -1);
-	expect_failure(r, id, "KernelDiedError", "what was kept did not work when it was woken", "lost", NULL);
-	rig_expect(r, RIG_IOPUB, "restarting", "");
+	expect_lost(r, id, "KernelDiedError", "what was kept did not work when it was woken");
 }
 
 /* Pid 1 gives up before it has ended all others, and ends: that is told, and not that somebody killed it. */
@@ -350,10 +319,7 @@ static void test_others_do_not_end(void **state)
 	cb_guest_stop(&r->k.guest, "");
 	rig_init_expect(r, CB_INIT_RESTORE, (int)t.number);
 	rig_init_tell(r, CB_INIT_STUCK, (int)t.number);
-	rig_await_kill(r);
-	rig_die(r, -1);
-	expect_failure(r, id, "KernelDiedError", "stopped: not all that ran beside it could be ended", "lost", NULL);
-	rig_expect(r, RIG_IOPUB, "restarting", "");
+	expect_lost(r, id, "KernelDiedError", "stopped: not all that ran beside it could be ended");
 }
 
 /* Woken and silent: the deadline ends it, and the reason that was told is the cell's. */
@@ -369,24 +335,15 @@ static void test_never_resumes(void **state)
 
 	rig_request_free(&resume);
 	rig_twin_overdue(r);
-	rig_await_kill(r);
-	rig_die(r, -1);
-	expect_failure(r, id, "KernelDiedError", "signal 6", "lost", NULL);
-	rig_expect(r, RIG_IOPUB, "restarting", "");
+	expect_lost(r, id, "KernelDiedError", "signal 6");
 }
 
 /* The same with an older one: that takes over, and what the silent one or pid 1 then says of it is too late. */
 static void test_silent_one_falls_back(void **state)
 {
 	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
-	struct rig_twin old = rig_twin(r), young, next;
-	uint64_t request;
-
-	cell(r, "a");
-	young = rig_twin(r);
-	const char *id = rig_begin(r, "bad", &request);
-
-	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	struct rig_twin old, young, next;
+	const char *id = rig_twin_dies(r, &old, &young);
 	struct rig_request silent = rig_twin_wakes(r, &young);
 
 	rig_twin_overdue(r);
@@ -396,14 +353,11 @@ static void test_silent_one_falls_back(void **state)
 	rig_barrier(r);
 	assert_int_equal(r->k.guest.state, CB_GUEST_RESTORING);
 	rig_init_silent(r);
-	struct rig_request resume = rig_twin_restored(r, &old);
-
-	rig_twin_resumed(r, &resume);
-	next = rig_twin(r);
+	next = rig_twin_copied(r, rig_twin_restored(r, &old));
 	expect_failure(r, id, "KernelDiedError",
 		       "signal 11 (Segmentation fault); all variables are as they were before cell [1]", "restored",
 		       "[1,2]");
-	cell(r, "a");
+	rig_cell(r, "a");
 	rig_twin_close(&next);
 }
 
@@ -447,10 +401,7 @@ static void test_wakes_with_wrong_words(void **state)
 
 	rig_stream(r, resume.h.request, CB_WIRE_STDOUT, "forged");
 	rig_request_free(&resume);
-	rig_await_kill(r);
-	rig_die(r, -1);
-	expect_failure(r, id, "KernelDiedError", "signal 6", "lost", NULL);
-	rig_expect(r, RIG_IOPUB, "restarting", "");
+	expect_lost(r, id, "KernelDiedError", "signal 6");
 }
 
 /* The same with older ones, as it wakes and before it is believed. The cell's end is that of the guest which ran it,
@@ -482,13 +433,14 @@ static void test_wrong_words_fall_back(void **state)
 	rig_twin_close(&next);
 	resume = rig_twin_wakes(r, &t[0]);
 	rig_twin_resumed(r, &resume);
-	looked_at(r);
+	rig_barrier(r);
+	rig_twin_believed(r);
 	expect_failure(r, id, "KernelDiedError",
 		       "signal 11 (Segmentation fault); all variables are as they were before cell [1]; cells [1] to "
 		       "[3] are undone; a later state did not work when it was woken (request id that this message "
 		       "may not carry",
 		       "restored", "[1,2,3]");
-	cell(r, "a");
+	rig_cell(r, "a");
 }
 
 /* An idle one that ends is replaced when it is quiet; one that is dead can't take over. */
@@ -523,10 +475,7 @@ static void test_wire_error_restores(void **state)
 	const char *id = rig_begin(r, "bad", &request);
 
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, request + 1, RIG_OK);
-	struct rig_request resume = rig_twin_wakes(r, &t);
-
-	rig_twin_resumed(r, &resume);
-	next = rig_twin(r);
+	next = rig_twin_comes_back(r, &t);
 	expect_failure(r, id, "WireError", "all variables are as they were before cell [1]", "restored", "[1]");
 	rig_twin_close(&next);
 }
@@ -580,13 +529,14 @@ static void test_dies_of_being_copied(void **state)
 	struct rig_request resume = rig_twin_wakes(r, &t[0]);
 
 	rig_twin_resumed(r, &resume);
-	looked_at(r);
+	rig_barrier(r);
+	rig_twin_believed(r);
 	expect_failure(r, id, "KernelDiedError",
 		       "signal 11 (Segmentation fault); all variables are as they were before cell [1]; cells [1] to "
 		       "[3] are undone; a later state did not work when it was woken (Python was killed by signal 6 "
 		       "(Aborted)), and this one may die of being copied",
 		       "restored", "[1,2,3]");
-	cell(r, "a");
+	rig_cell(r, "a");
 	rig_init_silent(r);
 }
 
@@ -605,21 +555,19 @@ static void test_dies_before_it_can_be_copied(void **state)
 
 	cb_fd_close(&r->twin_control); /* it is dying: nothing can be sent to it */
 	rig_twin_resumed(r, &resume);
-	rig_until(r, is_up);
+	rig_until(r, rig_is_up);
 	rig_init_expect(r, CB_INIT_TWIN, (int)t[1].number + 1);
 	rig_init_expect(r, CB_INIT_DROP, (int)t[1].number + 1);
 	rig_barrier(r);
 	assert_true(r->k.transactions.twins.confirming);
 	rig_init_tell(r, CB_INIT_EXITED, SIGABRT);
 	assert_int_equal(r->k.guest.state, CB_GUEST_RESTORING);
-	resume = rig_twin_wakes(r, &t[0]);
-	rig_twin_resumed(r, &resume);
-	copy = rig_twin(r);
+	copy = rig_twin_comes_back(r, &t[0]);
 	expect_failure(r, id, "KernelDiedError",
 		       "signal 11 (Segmentation fault); all variables are as they were before cell [1]; cells [1] to "
 		       "[2] are undone; a later state did not work when it was woken (Python was killed by signal 6",
 		       "restored", "[1,2]");
-	cell(r, "a");
+	rig_cell(r, "a");
 	rig_twin_close(&copy);
 }
 
@@ -657,10 +605,7 @@ static void test_dies_in_its_first_moments(void **state)
 	expect_failure(r, id, "KernelDiedError", "before cell [2]", "restored", "[2]");
 	rig_init_tell(r, CB_INIT_EXITED, SIGABRT);
 	rig_init_expect(r, CB_INIT_DROP, (int)copy.number);
-	struct rig_request resume = rig_twin_wakes(r, &old);
-
-	rig_twin_resumed(r, &resume);
-	next = rig_twin(r);
+	next = rig_twin_comes_back(r, &old);
 	id = rig_begin(r, "bad", &request);
 	struct rig_msg m = rig_take(r, RIG_IOPUB, "stream", id);
 
@@ -668,17 +613,13 @@ static void test_dies_in_its_first_moments(void **state)
 						     "(Python was killed by signal 6 (Aborted))"));
 	rig_msg_free(&m);
 	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV); /* this cell's own doing, for all that is known */
-	resume = rig_twin_wakes(r, &next);
-	rig_twin_resumed(r, &resume);
-	copy = rig_twin(r);
+	copy = rig_twin_comes_back(r, &next);
 	expect_failure(r, id, "KernelDiedError", "before cell [3]", "restored", "[1,3]"); /* for once */
-	cell(r, "a");
+	rig_cell(r, "a");
 	old = rig_twin(r);
 	id = rig_begin(r, "bad", &request);
 	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
-	resume = rig_twin_wakes(r, &old);
-	rig_twin_resumed(r, &resume);
-	next = rig_twin(r);
+	next = rig_twin_comes_back(r, &old);
 	expect_failure(r, id, "KernelDiedError", "before cell [5]", "restored", "[5]");
 	rig_twin_close(&copy);
 	rig_twin_close(&next);
@@ -711,10 +652,7 @@ static void test_all_are_told(void **state)
 
 	for (int i = 0; i < 2; i++) {
 		rig_init_tell(r, CB_INIT_EXITED, i == 0 ? SIGSEGV : SIGABRT);
-		struct rig_request resume = rig_twin_wakes(r, &t);
-
-		rig_twin_resumed(r, &resume);
-		t = rig_twin(r);
+		t = rig_twin_comes_back(r, &t);
 	}
 	const char *id = rig_begin(r, "a", &request);
 	struct rig_msg m = rig_take(r, RIG_IOPUB, "stream", id);
@@ -732,7 +670,7 @@ static void test_death_while_making(void **state)
 	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
 	struct rig_twin first = rig_twin(r), coming, next;
 
-	cell(r, "a");
+	rig_cell(r, "a");
 	coming = rig_twin_asked(r);
 	rig_twin_says(&coming, CB_TWIN_CONTROL_BORN, coming.number);
 	rig_init_tell(r, CB_INIT_EXITED, SIGKILL);

@@ -8,11 +8,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-static bool none_coming(struct rig *r)
-{
-	return !cb_twins_busy(&r->k.transactions);
-}
-
 static bool is_running(struct rig *r)
 {
 	return r->k.shells.execution.shell.current != NULL;
@@ -26,14 +21,6 @@ static bool has_helper(struct rig *r)
 	size_t n = 0;
 
 	return cb_fd_recv(r->init, &m, sizeof(m), &helper, 1, &n, MSG_DONTWAIT) == (ssize_t)sizeof(m) && n == 1;
-}
-
-static void cell(struct rig *r, const char *code)
-{
-	uint64_t request;
-	const char *id = rig_begin(r, code, &request);
-
-	rig_end(r, id, request);
 }
 
 /* Its time may have come already, on a machine that is busy. */
@@ -50,7 +37,7 @@ static void test_tried_again(void **state)
 	struct rig_twin t = rig_twin(r), older = { .fd = { -1, -1, -1, -1, -1 } };
 	int first = (int)t.number;
 
-	cell(r, "a");
+	rig_cell(r, "a");
 	for (int i = 0; i < 4; i++) {
 		rig_twin_close(&older);
 		older = t;
@@ -108,8 +95,7 @@ static void test_dies_of_work_in_its_first_moments(void **state)
 		struct rig_twin old, copy;
 		const char *id = rig_twin_takes_over(r, &old, &copy);
 
-		rig_cell_error(r, id, "KernelDiedError");
-		rig_ended(r, id, "KernelDiedError");
+		rig_failed(r, id, "KernelDiedError");
 		assert_true(r->k.transactions.twins.confirmed_ns != 0);
 		if (how == QUESTION) {
 			(void)rig_send(r, RIG_SHELL, "complete_request", "{\"code\":\"a\",\"cursor_pos\":1}", NULL);
@@ -145,11 +131,8 @@ static void test_dies_beside_a_look_at_files(void **state)
 	rig_until(r, is_running);
 	r->k.workspace.mode = CB_WORKSPACE_RW; /* no copies of files here */
 	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
-	struct rig_request resume = rig_twin_wakes(r, &t);
-
-	rig_twin_resumed(r, &resume);
-	copy = rig_twin(r);
-	rig_until(r, none_coming);
+	copy = rig_twin_comes_back(r, &t);
+	rig_until(r, rig_none_coming);
 	assert_true(is_running(r));
 	assert_non_null(strstr(r->k.shells.execution.lost, "Python was killed by signal 11"));
 	rig_twin_close(&copy);
@@ -197,10 +180,7 @@ static void test_comms_that_wait(void **state)
 	assert_true(is_open(r, "\"c\""));
 	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
 	(void)open_comm(r, "{\"comm_id\":\"d\",\"target_name\":\"t\",\"data\":{}}");
-	struct rig_request resume = rig_twin_wakes(r, &t);
-
-	rig_twin_resumed(r, &resume);
-	copy = rig_twin(r);
+	copy = rig_twin_comes_back(r, &t);
 	(void)rig_guest_expect(r, CB_WIRE_DOWN_COMM_OPEN);
 	assert_false(is_open(r, "\"c\""));
 	assert_true(is_open(r, "\"d\""));
@@ -247,21 +227,13 @@ static void test_restored_too_late(void **state)
 static void test_killed_before_it_is_woken(void **state)
 {
 	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
-	struct rig_twin old = rig_twin(r), young, copy;
-	uint64_t request;
+	struct rig_twin old, young, copy;
+	const char *id = rig_twin_dies(r, &old, &young);
 
-	cell(r, "a");
-	young = rig_twin(r);
-	const char *id = rig_begin(r, "bad", &request);
-
-	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
 	rig_init_expect(r, CB_INIT_RESTORE, (int)young.number);
 	rig_twin_close(&young);
 	rig_init_tell(r, CB_INIT_RESTORED, (int)young.number);
-	struct rig_request resume = rig_twin_wakes(r, &old);
-
-	rig_twin_resumed(r, &resume);
-	copy = rig_twin(r);
+	copy = rig_twin_comes_back(r, &old);
 	rig_expect_error(r, RIG_IOPUB, "error", id, "KernelDiedError",
 			 "signal 11 (Segmentation fault); all variables are as they were before cell [1]; cells [1] to "
 			 "[2] are undone; a later state did not work when it was woken (it had ended)");
@@ -277,11 +249,8 @@ static struct rig_twin left_to_a_request(struct rig *r)
 
 	for (int i = 0; i < 3; i++) {
 		rig_init_tell(r, CB_INIT_EXITED, SIGABRT);
-		struct rig_request resume = rig_twin_wakes(r, &t);
-
-		rig_twin_resumed(r, &resume);
-		t = rig_twin(r);
-		rig_until(r, none_coming);
+		t = rig_twin_comes_back(r, &t);
+		rig_until(r, rig_none_coming);
 	}
 	assert_string_equal(r->k.shells.execution.note, "");
 	rig_init_tell(r, CB_INIT_EXITED, SIGABRT);
@@ -332,11 +301,8 @@ static void test_dies_long_after_it_came_back(void **state)
 		if (i > 0)
 			r->k.transactions.twins.confirmed_ns -= 601 * 1000000000LL;
 		rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
-		struct rig_request resume = rig_twin_wakes(r, &t);
-
-		rig_twin_resumed(r, &resume);
-		t = rig_twin(r);
-		rig_until(r, none_coming);
+		t = rig_twin_comes_back(r, &t);
+		rig_until(r, rig_none_coming);
 	}
 	assert_string_equal(r->k.shells.execution.note, "");
 	rig_twin_close(&t);
@@ -353,10 +319,7 @@ static void test_dies_of_itself_again_and_again(void **state)
 		struct rig_twin t = left_to_a_request(r);
 
 		(void)rig_send(r, RIG_SHELL, asks[i][0], asks[i][1], NULL);
-		struct rig_request resume = rig_twin_goes_on(r, &t);
-
-		rig_twin_resumed(r, &resume);
-		t = rig_twin(r);
+		t = rig_twin_copied(r, rig_twin_goes_on(r, &t));
 		if (i == 0)
 			(void)rig_guest_expect(r, CB_WIRE_EXECUTE);
 		rig_twin_close(&t);
@@ -382,22 +345,12 @@ static void test_dies_of_itself_and_is_not_used(void **state)
 static void is_looked_at(struct rig *r, struct rig_twin *ret_old, struct rig_twin *ret_copy)
 {
 	struct rig_twin young;
-	uint64_t request;
 
-	*ret_old = rig_twin(r);
-	cell(r, "a");
-	young = rig_twin(r);
-	(void)rig_begin(r, "bad", &request);
-	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	(void)rig_twin_dies(r, ret_old, &young);
 	struct rig_request resume = rig_twin_wakes(r, &young);
 
 	rig_twin_resumed(r, &resume);
-	*ret_copy = rig_twin_asked(r);
-	rig_twin_registers(r, ret_copy);
-	rig_twin_says(ret_copy, CB_TWIN_CONTROL_BORN, ret_copy->number);
-	rig_twin_answered(r, ret_copy, "{\"status\":\"ok\",\"left_out\":{\"native\":1}}");
-	rig_barrier(r);
-	assert_true(r->k.transactions.twins.confirming && r->k.transactions.twins.coming == NULL);
+	*ret_copy = rig_twin_unsure(r);
 }
 
 /* A command that ends with it is told why. */
@@ -435,11 +388,6 @@ static void test_none_is_woken_for_a_shutdown(void **state)
 	rig_twin_close(&copy);
 }
 
-static bool serves(struct rig *r)
-{
-	return r->k.guest.state == CB_GUEST_UP;
-}
-
 /* That it serves is heard also where its output would have to wait. */
 static void test_it_wakes_behind_slow_clients(void **state)
 {
@@ -453,7 +401,7 @@ static void test_it_wakes_behind_slow_clients(void **state)
 	for (int i = 0; i < 20; i++) /* it is looked again and again whether they are still behind */
 		rig_until_soon(r);
 	rig_twin_resumed(r, &resume);
-	rig_until(r, serves);
+	rig_until(r, rig_is_up);
 	rig_congest(r, false);
 	next = rig_twin(r);
 	rig_twin_close(&next);
@@ -474,18 +422,14 @@ static void test_a_loss_is_not_made_good(void **state)
 	rig_restarted(r);
 	t = rig_twin(r);
 	rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
-	struct rig_request resume = rig_twin_wakes(r, &t);
-
-	rig_twin_resumed(r, &resume);
-	copy = rig_twin(r);
+	copy = rig_twin_comes_back(r, &t);
 	const char *id = rig_begin(r, "a", &request);
 
 	rig_expect(r, RIG_IOPUB, "stream", id);
 	rig_frame(r, CB_WIRE_EXECUTE_REPLY, request, RIG_OK);
 	struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
-	json_t *about = json_object_get(m.metadata, "cellblock");
 
-	assert_string_equal(json_string_value(json_object_get(about, "state")), "lost");
+	assert_string_equal(json_string_value(rig_about(&m, "state")), "lost");
 	rig_msg_free(&m);
 	rig_expect(r, RIG_IOPUB, "idle", id);
 	rig_twin_close(&copy);

@@ -4,10 +4,7 @@
 /* A cell begins at once, for the newest twin has all that there is; and the one that is made behind it. */
 static struct rig_twin cell_at_once(struct rig *r)
 {
-	uint64_t request;
-	const char *id = rig_begin(r, "a", &request);
-
-	rig_end(r, id, request);
+	rig_cell(r, "a");
 	return rig_twin(r);
 }
 
@@ -20,12 +17,6 @@ static struct rig_twin cell_behind_one(struct rig *r, const struct rig_twin *bef
 	rig_init_expect(r, CB_INIT_DROP, (int)before->number);
 	rig_end(r, id, rig_begun(r, id));
 	return t;
-}
-
-static void close_all(struct rig_twin *t, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		rig_twin_close(&t[i]);
 }
 
 /* What threads and tasks have done since the newest one is in another one, before the next cell. That takes the place
@@ -43,7 +34,7 @@ static void test_work_between_cells(void **state)
 	t[3] = rig_twin(r);
 	rig_init_expect(r, CB_INIT_DROP, (int)t[0].number);
 	rig_init_silent(r);
-	close_all(t, 4);
+	rig_twins_close(t, 4);
 }
 
 /* It puts its pages in order behind each, which is no work of a cell's. */
@@ -57,7 +48,7 @@ static void test_what_a_copy_costs_is_no_work(void **state)
 	r->worked_ns++;
 	rig_twin_rested(r);
 	t[2] = cell_at_once(r);
-	close_all(t, 3);
+	rig_twins_close(t, 3);
 }
 
 /* Where one is dear it is made in pauses only. */
@@ -67,8 +58,7 @@ static void test_work_where_a_twin_is_dear(void **state)
 	struct rig_twin first = rig_twin(r);
 	uint64_t request;
 
-	r->k.transactions.twins.cost.readings = 2;
-	r->k.transactions.twins.cost.made_s = r->k.transactions.twins.cost.delay_s = 1000;
+	rig_twins_dear(r);
 	rig_twin_rested(r);
 	r->worked_ns++;
 	(void)rig_begin(r, "a", &request);
@@ -78,11 +68,6 @@ static void test_work_where_a_twin_is_dear(void **state)
 static bool is_answered(struct rig *r)
 {
 	return !r->k.transactions.twins.asked;
-}
-
-static bool none_coming(struct rig *r)
-{
-	return !cb_twins_busy(&r->k.transactions);
 }
 
 enum failure { REFUSED, NOT_BORN, ENDED, FAILURES };
@@ -101,7 +86,7 @@ static void fails(struct rig *r, struct rig_twin *t, enum failure how)
 		rig_twin_overdue(r);
 	if (how != ENDED)
 		rig_init_expect(r, CB_INIT_DROP, (int)t->number);
-	rig_until(r, none_coming);
+	rig_until(r, rig_none_coming);
 }
 
 /* A while later there may be room for it: the next cell has it tried again. It is the same state's, and counts once. */
@@ -111,14 +96,13 @@ static void test_one_that_failed_a_while_ago(void **state)
 		struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
 		const struct cb_twins *w = &r->k.transactions.twins;
 		struct rig_twin t[4] = { rig_twin(r) };
-		uint64_t request;
-		const char *id = rig_begin(r, "a", &request);
 
-		rig_end(r, id, request);
+		rig_cell(r, "a");
 		t[1] = rig_twin_asked(r);
 		fails(r, &t[1], how);
 		rig_twin_rested(r);
-		id = rig_execute(r, "b");
+		const char *id = rig_execute(r, "b");
+
 		t[2] = rig_twin_asked(r);
 		fails(r, &t[2], how);
 		assert_int_equal(w->failures, 1);
@@ -126,7 +110,7 @@ static void test_one_that_failed_a_while_ago(void **state)
 		t[3] = rig_twin(r);
 		assert_int_equal(w->failures, 0);
 		rig_init_silent(r);
-		close_all(t, 4);
+		rig_twins_close(t, 4);
 		rig_teardown(state);
 	}
 	*state = NULL;
@@ -159,7 +143,7 @@ static void test_states_between_numbers(void **state)
 	t[5] = silent_cell(r);
 	rig_init_expect(r, CB_INIT_DROP, (int)t[4].number);
 	rig_init_silent(r);
-	close_all(t, 6);
+	rig_twins_close(t, 6);
 }
 
 /* One that fails is tried again by the next cell's, not at once: what kept it from being made is there still. */
@@ -178,7 +162,7 @@ static void test_one_that_fails(void **state)
 	id = rig_execute(r, "b");
 	rig_twin_answered(r, &t[1], "{\"status\":\"error\",\"ename\":\"OSError\",\"evalue\":\"no room\"}");
 	(void)rig_begun(r, id);
-	close_all(t, 2);
+	rig_twins_close(t, 2);
 }
 
 /* And are busy meanwhile: clients would take an earlier idle for their end. */
