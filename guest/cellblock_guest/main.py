@@ -189,7 +189,7 @@ class Guest:
         if self.twins.forking:
             self.twins.hold()
         else:
-            self.output.before_fork()
+            self.output.flush()
 
     def _after_fork_in_parent(self):
         if self.twins.forking:
@@ -263,8 +263,6 @@ class Guest:
         content, self.metadata = loads(content), loads(metadata) if metadata else {}
         if self._reserve is None:
             self._take_reserve()
-        self.cells[request] = content.get("code"), self.metadata.get("cell_id")
-        self._remember_header(self.headers, request, self.metadata.get("header"))
         self.transactions.begin(self.metadata)
         if self.metadata.get("allow_stdin"):
             self.prompt.begin(request)
@@ -273,14 +271,8 @@ class Guest:
         if self.debugger:
             self.debugger.cell_begins()
         self.aio.executing = True
-        try:
-            reply = self._in_cell(self.shell, request, content, self.metadata)
-        except BaseException as e:  # a bug of ours or an interrupt between user code and reply
-            if not isinstance(e, KeyboardInterrupt):
-                self.log_exception("execute")
-            reply = self.failed(e, self.send_error)
+        reply = self._run_cell(self.shell, request, content, self.metadata)
         self.aio.executing = False
-        self.cells.pop(request, None)
         self.refusals.restore_memory()
         self._leave_if_forked(reply)
         if self.prompt.request:
@@ -303,7 +295,20 @@ class Guest:
                 pass
         return encode(less)
 
-    def _in_cell(self, shell, request, content, metadata, lane=None):
+    def _run_cell(self, shell, request, content, metadata, lane=None):
+        """Its reply."""
+        self.cells[request] = content.get("code"), metadata.get("cell_id")
+        self._remember_header(self.headers, request, metadata.get("header"))
+        try:
+            reply = self._in_cell(shell, request, content, metadata, lane)
+        except BaseException as e:  # a bug of ours or an interrupt between user code and reply
+            if not isinstance(e, KeyboardInterrupt):
+                self.log_exception("execute")
+            reply = self.failed(e, shell.guest.send_error)
+        self.cells.pop(request, None)
+        return reply
+
+    def _in_cell(self, shell, request, content, metadata, lane):
         """Runs a cell with what its client gives it."""
         self.wire.said = 0
         tools, env = metadata.get("tools"), metadata.get("env")
@@ -326,16 +331,7 @@ class Guest:
 
     def run_in_subshell(self, lane, request, content, metadata):
         """The reply to a cell of a subshell, in its thread."""
-        shell = lane.shell
-        self.cells[request] = content.get("code"), metadata.get("cell_id")
-        self._remember_header(self.headers, request, metadata.get("header"))
-        try:
-            reply = self._in_cell(shell, request, content, metadata, lane)
-        except BaseException as e:
-            if not isinstance(e, KeyboardInterrupt):
-                self.log_exception("execute")
-            reply = self.failed(e, shell.guest.send_error)
-        self.cells.pop(request, None)
+        reply = self._run_cell(lane.shell, request, content, metadata, lane)
         self.flush_c_stdio()
         self.refusals.after_cell()
         return self._within_limit(reply)

@@ -236,9 +236,6 @@ class Output:
             self._bell, self.parked = None, True
         self.next_direct = 0.0
 
-    def before_fork(self):
-        self.flush()
-
     def after_fork_in_child(self):
         self.forked = True
         self.held_in_child = {}
