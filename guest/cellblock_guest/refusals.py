@@ -201,9 +201,9 @@ class Refusals:
             except OSError:
                 continue
             if free.f_files and free.f_favail == 0:
-                return "%s: %s holds no more files" % (self.said("limits.inodes"), place)
+                return "%s: %s holds no more files; %s" % (self.said("limits.inodes"), place, _ROOM)
             if free.f_bavail * free.f_frsize < 65536:
-                return "%s: %s is full" % (self.said(key), place)
+                return "%s: %s is full; %s" % (self.said(key), place, _ROOM)
         return None
 
     def _protects(self, path):
@@ -449,6 +449,7 @@ class Refusals:
 
 _NO_NAMES = "names of other machines can't be looked up"
 _NO_MACHINES = "other machines, and servers on this one, can't be reached"
+_ROOM = "remove files there, or raise that limit in the policy"
 _COPY = "it is read-only here. Copy it and rename the copy over it"
 _MISSED = (os.strerror(errno.ENOENT), "was not found in history, as a file")  # the latter: %load
 _COUNTS = {"limits.pids", "limits.open_files", "limits.inodes"}

@@ -17,7 +17,7 @@ from . import context
 from . import wire_constants as W
 from .interrupts import is_of_a_handler
 from .jsontext import utf8
-from .threads import await_begun, start_deaf
+from .threads import await_begun, try_deaf
 
 _FRAME = 1 << 18  # bytes of text in one frame
 _HELD = 1 << 16  # characters held back before they are sent
@@ -176,12 +176,12 @@ class Output:
         if self._bell is None:
             self._bell = allocate_lock()
             self._bell.acquire()
+            started = False
             try:
-                start_deaf(self._flusher)
-            except BaseException as e:  # an interrupt; no more threads: what is held goes out with the next flush
-                self._bell, self.parked = None, True
-                if not isinstance(e, RuntimeError):
-                    raise
+                started = try_deaf(self._flusher)
+            finally:
+                if not started:  # an interrupt; no more threads: what is held goes out with the next flush
+                    self._bell, self.parked = None, True
         else:
             try:
                 self._bell.release()

@@ -16,6 +16,13 @@ _starting = []  # for each that has not begun, [its process]: on a busy machine 
 
 def start_deaf(function, *args):
     """Like start_new_thread; what the thread starts is deaf, too. RuntimeError: there can be no more threads."""
+    if not try_deaf(function, *args):
+        raise RuntimeError("can't start new thread")  # in Python's words
+
+
+def try_deaf(function, *args):
+    """The same; False: there can be no more threads. An interrupt that comes meanwhile does not have that error as its
+    context: it is none of the cell's."""
     if len(_own) > _MANY:
         try:
             strangers()
@@ -24,7 +31,7 @@ def start_deaf(function, *args):
     mask, mine = _signal.pthread_sigmask(_signal.SIG_BLOCK, ()), [os.getpid()]
     try:
         _signal.pthread_sigmask(_signal.SIG_BLOCK, _ALL)  # an interrupt may be raised here, and signals are blocked
-        _start(mine, function, args)
+        return _start(mine, function, args)
     finally:
         _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
 
@@ -35,7 +42,8 @@ def _start(mine, function, args):
         start_new_thread(_run, (mine, function, args))
     except RuntimeError:
         _starting.remove(mine)
-        raise
+        return False
+    return True
 
 
 def _run(mine, function, args):

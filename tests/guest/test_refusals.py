@@ -84,6 +84,24 @@ def test_whose_limit_of_processes_it_is(told, there, says):
         assert "limits.pids is 100" in (said := text_of(told.run(RAISED[name][0]))) and says in said, said
 
 
+NO_FLUSHER = """import os, sys
+from cellblock_guest import threads
+def refuse(*_):
+    os.kill(os.getpid(), 2)
+    raise RuntimeError("can't start new thread")
+threads.start_new_thread = refuse
+sys.stdout._output._bell, sys.stdout._output.parked = None, True
+print('x', end='')"""
+
+
+def test_a_thread_of_the_guests_own_that_is_refused_is_no_cause_of_an_interrupt(told):
+    """As where a cell that prints meets its limit of time, and an earlier one has taken all processes."""
+    result = told.run(NO_FLUSHER)
+    said = text_of(result)
+    assert result.error["ename"] == "KeyboardInterrupt", said
+    assert "[cellblock]" not in said and "RuntimeError" not in said, said
+
+
 def test_notes(told):
     for name, (code, ename, says) in RAISED.items():
         result = told.run(code)

@@ -35,7 +35,11 @@ REFUSED = {
     "connect": ("import socket; socket.create_connection(('192.0.2.1', 80))", "OSError", 'network.mode is "none"'),
     "urllib": ("import urllib.request as u; u.urlopen('http://example.org')", "URLError", 'network.mode is "none"'),
     "/etc": ("open('/etc/x', 'w')", "OSError", 'root.path is "host"'),
-    "tmp": ("f = open('/tmp/x', 'wb', 0)\nwhile True: f.write(b'x' * 1_000_000)", "OSError", "limits.tmp is 2M"),
+    "tmp": (
+        "f = open('/tmp/x', 'wb', 0)\nwhile True: f.write(b'x' * 1_000_000)",
+        "OSError",
+        "limits.tmp is 2M: /tmp is full; remove files there, or raise that limit",
+    ),
     "shm": ("f = open('/dev/shm/x', 'wb', 0)\nwhile True: f.write(b'x' * 1_000_000)", "OSError", "limits.shm is 1M"),
     "files": ("fs = []\nwhile True: fs.append(open('/dev/null'))", "OSError", "limits.open_files is 64"),
     "size": ("f = open('big', 'wb', 0)\nwhile True: f.write(b'x' * 1_000_000)", "OSError", "limits.file_size is 8M"),
