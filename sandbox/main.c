@@ -36,7 +36,7 @@ struct options {
 	int fd, spec_fd;
 	double timeout;
 	bool json;
-	const char *kernelspec;
+	struct cb_strv kernelspecs;
 };
 
 static int usage(const char *what, const char *word)
@@ -94,7 +94,7 @@ static int parse(int argc, char **argv, struct options *o)
 			o->json = true;
 			break;
 		case 'k':
-			o->kernelspec = optarg;
+			r = cb_strv_add(&o->kernelspecs, optarg);
 			break;
 		default:
 			r = usage("unknown option, or one without its value", argv[optind - 1]);
@@ -116,7 +116,7 @@ static int dispatch(const char *command, const struct options *o)
 	if (broker)
 		return cb_broker_main(o->fd, o->spec_fd);
 	if (doctor)
-		return cb_doctor_main(o->json, o->kernelspec);
+		return cb_doctor_main(o->json, &o->kernelspecs);
 	if (strcmp(command, "explain") == 0)
 		return cb_explain_main(o->spec_fd, o->json);
 	return cb_run_main(o->spec_fd, o->timeout);
@@ -149,6 +149,7 @@ int main(int argc, char **argv)
 		r = parse(argc - 1, argv + 1, &options);
 		if (r == 0)
 			r = dispatch(commands[i], &options);
+		cb_strv_release(&options.kernelspecs);
 		return cb_fd_end_stdio("cellblock-jail", r == CB_E_USAGE ? 2 : r);
 	}
 	(void)usage(argc > 1 ? "unknown command" : "a command is missing", argc > 1 ? argv[1] : "");

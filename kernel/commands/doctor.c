@@ -1,5 +1,5 @@
-/* `cellblock doctor`: what this host allows, found by trying. The trying is cellblock-jail's; this looks for a
- * kernelspec that Jupyter sees, and becomes it.
+/* `cellblock doctor`: what this host allows, found by trying. The trying is cellblock-jail's; this looks for
+ * the kernelspecs that Jupyter sees, and becomes it.
  *
  * Trust domain: supervisor's program, no secrets.
  */
@@ -8,6 +8,23 @@
 #include "policy/paths.h"
 #include "setup/capture.h"
 
+/* Each kernelspec as an option; an empty one where there is none. */
+static int make_argv(const struct cb_options *o, const struct cb_places *places, struct cb_strv *ret_argv)
+{
+	CB_AUTO_STRV seen = { 0 };
+	int r = cb_kernelspec_visible(places, &seen);
+
+	if (r == 0 && seen.count == 0)
+		r = cb_strv_add(&seen, "");
+	if (r == 0)
+		r = cb_strv_add(ret_argv, places->jail);
+	if (r == 0)
+		r = cb_strv_add(ret_argv, "doctor");
+	for (size_t i = 0; r == 0 && i < seen.count; i++)
+		r = cb_strv_addf(ret_argv, "--kernelspec=%s", seen.items[i]);
+	return r == 0 && o->json ? cb_strv_add(ret_argv, "--json") : r;
+}
+
 int cb_command_doctor(const struct cb_options *o)
 {
 	struct cb_err err = { 0 };
@@ -15,11 +32,11 @@ int cb_command_doctor(const struct cb_options *o)
 	int r = cb_places_find(&places, &err);
 
 	if (r == 0) {
-		CB_AUTO_PATH seen = cb_kernelspec_visible(&places);
-		char *argv[] = { places.jail, (char[]){ "doctor" }, (char[]){ "--kernelspec" },
-				 seen != NULL ? seen : (char[]){ "" }, o->json ? (char[]){ "--json" } : NULL, NULL };
+		CB_AUTO_STRV argv = { 0 };
 
-		r = cb_replace_process(argv, -1);
+		r = make_argv(o, &places, &argv);
+		if (r == 0)
+			r = cb_replace_process(argv.items, -1);
 		cb_err_set(&err, r, "doctor", NULL, "%s can't be started: %s", places.jail, cb_err_text(r));
 	}
 	cb_places_release(&places);

@@ -117,17 +117,16 @@ int cb_kernelspec_places(bool more, struct cb_strv *ret_folders)
 	return r;
 }
 
-char *cb_kernelspec_visible(const struct cb_places *places)
+int cb_kernelspec_visible(const struct cb_places *places, struct cb_strv *ret_folders)
 {
 	CB_AUTO_STRV folders = { 0 };
-	char *found = NULL;
+	int r = cb_kernelspec_places(false, &folders);
 
-	(void)cb_kernelspec_places(false, &folders);
-	for (size_t i = 0; found == NULL && i < folders.count; i++) {
+	for (size_t i = 0; r == 0 && i < folders.count; i++) {
 		CB_AUTO_FOLDER dir = cb_folder_open(AT_FDCWD, folders.items[i], 0);
 		const struct dirent *entry;
 
-		while (found == NULL && (entry = cb_folder_next(dir)) != NULL) {
+		while (r == 0 && (entry = cb_folder_next(dir)) != NULL) {
 			const char *package;
 			CB_AUTO_PATH folder = cb_path_format("%s/%s", folders.items[i], entry->d_name);
 			CB_AUTO_PATH program = folder != NULL && entry->d_name[0] != '.'
@@ -135,11 +134,9 @@ char *cb_kernelspec_visible(const struct cb_places *places)
 						       : NULL;
 			CB_AUTO_PATH real = program != NULL && program[0] == '/' ? cb_path_real(program) : NULL;
 
-			if (real != NULL && strcmp(real, places->self) == 0) {
-				found = folder;
-				folder = NULL;
-			}
+			if (real != NULL && strcmp(real, places->self) == 0)
+				r = cb_strv_add(ret_folders, folder);
 		}
 	}
-	return found;
+	return r;
 }

@@ -18,8 +18,8 @@ int cb_kernelspec_places(bool more, struct cb_strv *ret_folders);
  * named, and what it starts depends on where Jupyter runs. *ret_package is static: the package that a kernelspec came
  * with, and how it goes; NULL = none, `install` wrote it. */
 char *cb_kernelspec_program(const char *folder, const char **ret_package);
-/* A kernelspec that starts this program and that Jupyter sees; malloc'd, NULL = none. */
-char *cb_kernelspec_visible(const struct cb_places *places);
+/* Folders of the kernelspecs that start this program and that Jupyter sees. -ENOMEM. */
+int cb_kernelspec_visible(const struct cb_places *places, struct cb_strv *ret_folders);
 /* Whether an install or uninstall was interrupted there: no kernel.json, but the facts that `install` keeps. */
 bool cb_kernelspec_is_rest(const char *folder);
 /* Removes what `install` wrote there, and says so. */

@@ -94,9 +94,9 @@ static void tell_if_invisible(void)
 
 	if (cb_places_find(&places, &ignored) < 0)
 		return;
-	CB_AUTO_PATH seen = cb_kernelspec_visible(&places);
+	CB_AUTO_STRV seen = { 0 };
 
-	if (seen == NULL)
+	if (cb_kernelspec_visible(&places, &seen) == 0 && seen.count == 0)
 		fprintf(stderr, "%s", "no kernelspec of this Cellblock lies where Jupyter looks: `cellblock install "
 				      "--user` writes one\n");
 	cb_places_release(&places);

@@ -361,7 +361,7 @@ struct report {
 	enum cb_isolation_level level;
 	struct utsname kernel;
 	enum age age; /* the kernel's */
-	const char *kernelspec; /* that Jupyter sees; "" = none, NULL = not looked for */
+	const struct cb_strv *kernelspecs; /* as cb_doctor_main has them */
 };
 
 static const char *const level_names[] = { "none", "container", "no-cgroup", "full" };
@@ -404,6 +404,19 @@ static void put_trial(struct cb_json *j, size_t i, const struct result *result)
 	cb_json_end(j);
 }
 
+static void put_kernelspecs(struct cb_json *j, const struct cb_strv *folders)
+{
+	bool none = folders->count > 0 && folders->items[0][0] == '\0';
+
+	if (folders->count == 0)
+		return;
+	cb_json_put(j, "kernelspec", none ? NULL : folders->items[0]);
+	cb_json_array(j, "kernelspecs");
+	for (size_t i = 0; !none && i < folders->count; i++)
+		cb_json_put(j, NULL, folders->items[i]);
+	cb_json_end(j);
+}
+
 static int print_json(const struct report *report)
 {
 	CB_AUTO_BUF out = CB_BUF_INIT(1u << 16);
@@ -413,8 +426,7 @@ static int print_json(const struct report *report)
 	cb_json_put(&j, "jail", (bool)(report->level >= CB_LEVEL_NO_CGROUP), "level", level_names[report->level],
 		    "meaning", meaning(report->level), "transactions", transactions(report->level),
 		    "warm_start", warm_start(report->level), "kernel", report->kernel.release, "cgroups", groups.text);
-	if (report->kernelspec != NULL)
-		cb_json_put(&j, "kernelspec", report->kernelspec[0] != '\0' ? report->kernelspec : NULL);
+	put_kernelspecs(&j, report->kernelspecs);
 	if (report->age == UNKNOWN)
 		cb_json_put(&j, "kernel_is_old", NULL);
 	else
@@ -468,10 +480,10 @@ static void print_text(const struct report *report)
 	if (report->age == UNKNOWN)
 		printf("Known holes of Linux %s: not known, this series is in no list of ours; install the updates of "
 		       "your distribution\n", report->kernel.release);
-	if (report->kernelspec != NULL)
+	for (size_t i = 0; i < report->kernelspecs->count; i++)
 		printf("Kernelspec that Jupyter sees: %s\n",
-		       report->kernelspec[0] != '\0' ? cb_shown(report->kernelspec)
-						     : "none; `cellblock install --user` writes one");
+		       report->kernelspecs->items[i][0] != '\0' ? cb_shown(report->kernelspecs->items[i])
+								: "none; `cellblock install --user` writes one");
 }
 
 static enum cb_isolation_level level_of(const struct result *results)
@@ -490,10 +502,10 @@ static enum cb_isolation_level level_of(const struct result *results)
 	return walls ? groups.level : filter && landlock ? CB_LEVEL_CONTAINER : CB_LEVEL_NONE;
 }
 
-int cb_doctor_main(bool json, const char *kernelspec)
+int cb_doctor_main(bool json, const struct cb_strv *kernelspecs)
 {
 	static struct result results[CB_COUNT(trials)];
-	struct report report = { .results = results, .kernelspec = kernelspec };
+	struct report report = { .results = results, .kernelspecs = kernelspecs };
 	int r = 0;
 
 	choose_host_ids();

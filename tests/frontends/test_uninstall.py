@@ -215,11 +215,19 @@ def test_what_jupyter_does_not_see_is_said(env, tmp_path):
     """As after `uv tool install`: the kernelspec lies in an environment of the tool's own."""
     assert "`cellblock install --user` writes one" in run("list", env=env)
     assert json.loads(run("doctor", "--json", env=env))["kernelspec"] is None
+    assert json.loads(run("doctor", "--json", env=env))["kernelspecs"] == []
     assert "Kernelspec that Jupyter sees: none; `cellblock install --user`" in run("doctor", env=env)
     put(tmp_path / ".local/share/jupyter/kernels", "mine", PROGRAM)
     assert "install" not in run("list", env=env)
     seen = Path(json.loads(run("doctor", "--json", env=env))["kernelspec"])
     assert seen == tmp_path / ".local/share/jupyter/kernels/mine"
+    put(seen.parent, "second", PROGRAM)
+    put(tmp_path / "path/kernels", "mine", PROGRAM)
+    env["JUPYTER_PATH"] = f"{tmp_path}/path"
+    all_of_them = {str(seen), str(seen.parent / "second"), f"{tmp_path}/path/kernels/mine"}
+    told = json.loads(run("doctor", "--json", env=env))
+    assert set(told["kernelspecs"]) == all_of_them and told["kernelspec"] == told["kernelspecs"][0]
+    assert set(re.findall("Kernelspec that Jupyter sees: (.*)", run("doctor", env=env))) == all_of_them
 
 
 def test_the_environment_of_the_jupyter_on_path(env, tmp_path):
