@@ -391,7 +391,7 @@ static int choose(const struct cb_running_list *list, const char *which, const s
 	return found == 1 ? 0 : -ENOENT;
 }
 
-int cb_kernel_file(const char *which, char **ret_path, struct cb_err *err)
+int cb_kernel_file(const char *which, char **ret_path, char **ret_name, struct cb_err *err)
 {
 	size_t n = which != NULL ? strlen(which) : 0;
 	const struct cb_running *k = NULL;
@@ -400,7 +400,8 @@ int cb_kernel_file(const char *which, char **ret_path, struct cb_err *err)
 
 	if (n > 0 && strchr(which, '/') != NULL && (n < 6 || strcmp(which + n - 6, ".ipynb") != 0)) {
 		*ret_path = strdup(which);
-		return *ret_path != NULL ? 0 : -ENOMEM;
+		*ret_name = strdup(which);
+		return *ret_path != NULL && *ret_name != NULL ? 0 : -ENOMEM;
 	}
 	r = cb_kernels_running(&list, err);
 	if (r == 0)
@@ -411,8 +412,13 @@ int cb_kernel_file(const char *which, char **ret_path, struct cb_err *err)
 			   "its id, or a connection file's path.",
 			   "no running kernel%s%s in %s", which != NULL ? " with this notebook or id: " : "",
 			   which != NULL ? which : "", list.folder);
-	if (r == 0)
+	if (r == 0) {
+		const char *name = cb_running_name(k);
+
 		*ret_path = strdup(k->file);
+		*ret_name = cb_path_format("%s%s%s%s", k->id, name != NULL ? " (" : "", name != NULL ? name : "",
+					   name != NULL ? ")" : "");
+	}
 	cb_kernels_release(&list);
-	return r == 0 && *ret_path == NULL ? -ENOMEM : r;
+	return r == 0 && (*ret_path == NULL || *ret_name == NULL) ? -ENOMEM : r;
 }

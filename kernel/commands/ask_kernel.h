@@ -28,8 +28,9 @@ const json_t *cb_running_about(const struct cb_running *k, const char *key);
 const char *cb_running_name(const struct cb_running *k);
 
 /* The connection file of a running kernel: `which` is a file (with a '/'), a notebook or the end of its path, the start
- * of an id, or NULL if only one runs. malloc'd. */
-int cb_kernel_file(const char *which, char **ret_path, struct cb_err *err);
+ * of an id, or NULL if only one runs. *ret_name: its id and its notebook's path, or the file as it was named. Both are
+ * malloc'd, also where it fails with -ENOMEM. */
+int cb_kernel_file(const char *which, char **ret_path, char **ret_name, struct cb_err *err);
 /* Sends a request on control and waits for its reply's content. */
 int cb_kernel_ask(const char *connection_file, const char *type, struct cb_span content, struct cb_buf *ret_reply,
 		  struct cb_err *err);

@@ -33,7 +33,7 @@ static long long count(const json_t *reply, const char *name)
 	return json_integer_value(json_object_get(reply, name));
 }
 
-static int print_reply(const struct cb_options *o, const struct cb_buf *text, struct cb_err *err)
+static int print_reply(const struct cb_options *o, const char *kernel, const struct cb_buf *text, struct cb_err *err)
 {
 	json_auto_t *reply = json_loadb((const char *)text->data, text->len, JSON_ALLOW_NUL, NULL);
 	const char *status = json_string_value(json_object_get(reply, "status"));
@@ -55,7 +55,8 @@ static int print_reply(const struct cb_options *o, const struct cb_buf *text, st
 	if (!o->json && json_is_true(json_object_get(reply, "truncated")))
 		printf("… and more\n");
 	fflush(stdout);
-	fprintf(stderr, "%s%lld added, %lld modified, %lld deleted, %lld skipped, %lld failed\n",
+	fprintf(stderr, "kernel %s: %s%lld added, %lld modified, %lld deleted, %lld skipped, %lld failed\n",
+		cb_shown(kernel),
 		strcmp(o->command, "commit") == 0    ? "written to the workspace: "
 		: strcmp(o->command, "discard") == 0 ? "dropped, and Python with its variables restarted: "
 						     : "",
@@ -71,13 +72,14 @@ int cb_command_changes(const struct cb_options *o)
 	CB_AUTO_BUF reply = CB_BUF_INIT(REPLY_MAX);
 	struct cb_err err = { 0 };
 	CB_JSON_SMALL(content, "op", o->command);
-	char *file = NULL;
-	int r = cb_kernel_file(o->kernel, &file, &err);
+	char *file = NULL, *name = NULL;
+	int r = cb_kernel_file(o->kernel, &file, &name, &err);
 
 	if (r == 0)
 		r = cb_kernel_ask(file, "cellblock_file_request", cb_buf_span(&content), &reply, &err);
 	if (r == 0)
-		r = print_reply(o, &reply, &err);
+		r = print_reply(o, name, &reply, &err);
 	free(file);
+	free(name);
 	return r < 0 ? cb_command_fail(o->command, &err) : r;
 }

@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -763,7 +764,9 @@ def test_commands(overlay):
     assert (done.returncode, (overlay.workspace / "b").read_text()) == (0, "b")
     runtime = {"JUPYTER_RUNTIME_DIR": str(overlay.file.parent)}
     for which in (None, "te", "test"):
-        assert cellblock("changes", kernel=which, **runtime).returncode == 0
+        done = cellblock("changes", kernel=which, **runtime)
+        assert done.returncode == 0 and re.match(r"kernel test.*: 0 added, ", done.stderr), done
+    assert re.match("kernel test.*: dropped, ", cellblock("discard", kernel=None, **runtime).stderr), "which it was"
     done = cellblock("changes", kernel="nope", **runtime)
     assert done.returncode == 1
     assert "no running kernel" in done.stderr

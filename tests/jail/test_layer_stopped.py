@@ -84,7 +84,7 @@ def test_a_command_lists_what_was_done_before_an_interrupt(overlay, flags):
         overlay.client.request("interrupt_request", {}, channel="control")
         out, err = commit.communicate(timeout=PATIENCE)
     assert commit.returncode == 1 and "interrupted: what is listed was done" in err, (out, err)
-    assert "written to the workspace: 0 added, " in err, (out, err)
+    assert f"kernel {overlay.file}: written to the workspace: 0 added, " in err, (out, err)
     if flags:
         told = json.loads(out)
         assert (told["ename"], told["changes"][0]["path"]) == ("KeyboardInterrupt", "a")
