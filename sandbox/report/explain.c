@@ -6,6 +6,7 @@
  */
 #include "../cgroup/cgroup.h"
 #include "../init/init.h"
+#include "../init/parts.h"
 #include "../judge/judge.h"
 #include "../notifier/calls.h"
 #include "../root/binds.h"
@@ -177,9 +178,14 @@ static void explain_steps(struct out *o, const struct cb_jail_spec *spec)
 	row(o, "user", NULL,
 	    "one uid and gid, 1000: outside the user's own or, started by root, one that no account uses; never 0");
 	for (size_t i = 0; i < cb_jail_steps_count; i++) {
-		bool absent = cb_jail_steps[i].run == cb_step_landlock && cb_landlock_version() == 0;
+		const char *reason = cb_jail_steps[i].reason;
 
-		row(o, cb_jail_steps[i].name, NULL, absent ? CB_LANDLOCK_ABSENT : cb_jail_steps[i].reason);
+		if (cb_jail_steps[i].run == cb_step_landlock && cb_landlock_version() == 0)
+			reason = CB_LANDLOCK_ABSENT;
+		else if (cb_jail_steps[i].run == cb_step_loopback && spec->network == CB_NETWORK_FULL)
+			reason = "nothing to do: all interfaces are the host's, and 127.0.0.1 is the host itself, "
+				 "since network.mode is \"full\"";
+		row(o, cb_jail_steps[i].name, NULL, reason);
 	}
 	row(o, "fork", NULL, "pid 1 stays ours: it reaps, forwards signals and reports; the guest is its child");
 	row(o, "descriptors", NULL,

@@ -692,6 +692,12 @@ class Commands(unittest.TestCase):
                     self.assertIn(word.partition("=")[0], done.stderr)
         self.good("audit", log, "--policy", "agent", "--set", "limits.pids=9")
 
+    def test_explain_says_whose_loopback_it_is(self):
+        for mode, words in (("none", "no other interface"), ("full", "127.0.0.1 is the host itself")):
+            told = json.loads(self.good("explain", "--json", "--set", f"network.mode={mode}").stdout)["jail"]
+            step = next(s for s in told["steps"] if s["step"] == "loopback")
+            self.assertIn(words, step["reason"])
+
     def test_explain_in_short(self):
         text = self.good("explain", "--policy", "agent").stdout.split("\n\n")[0]
         for words in ("In short\n", "/workspace", "network    none", "512 MiB of memory, 100 processes", "120 seconds"):
