@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "commands/command.h"
+#include "commands/options_table.h"
 #include "start.h"
 
 static const struct {
@@ -53,17 +54,20 @@ int main(int argc, char **argv)
 {
 	struct cb_options options = { 0 };
 	struct cb_err err = { 0 };
+	const struct cb_command_row *command = argc > 1 ? cb_command_find(argv[1]) : NULL;
 	bool done = false;
+	char name[64]; /* as errors begin */
 	int status = 2;
 
 	if (cb_fd_open_stdio() < 0)
 		return 1;
+	snprintf(name, sizeof(name), "cellblock%s%s", command != NULL ? " " : "", command != NULL ? command->name : "");
 	if (cb_options_parse(argc, argv, &options, &done, &err) < 0) {
-		fprintf(stderr, "cellblock: %s%s%s\n", err.text, err.cure[0] != '\0' ? "; " : "", err.cure);
+		fprintf(stderr, "%s: %s%s%s\n", name, err.text, err.cure[0] != '\0' ? "; " : "", err.cure);
 		return err.code == CB_E_USAGE ? 2 : 1;
 	}
 	if (done)
-		return cb_fd_end_stdio("cellblock", 0);
+		return cb_fd_end_stdio(name, 0);
 	cb_log_init("cellblock", options.log_level, STDERR_FILENO);
 	if (setenv("CELLBLOCK_LOG", cb_log_level_name(options.log_level), 1) < 0) /* for the programs that it starts */
 		return 1;
@@ -75,5 +79,5 @@ int main(int argc, char **argv)
 			status = commands[i].run(&options);
 	}
 	cb_options_release(&options);
-	return cb_fd_end_stdio("cellblock", status);
+	return cb_fd_end_stdio(name, status);
 }

@@ -163,7 +163,7 @@ static int await_reply(void *sock, const char *connection_file, int most_ms)
 		if (most_ms > 0 && ms + STEP_MS >= most_ms)
 			return -ETIMEDOUT;
 		if (most_ms == 0)
-			fprintf(stderr, "cellblock: the kernel is still at work (%d s)\n", (ms + STEP_MS) / 1000);
+			fprintf(stderr, "the kernel is still at work (%d s)\n", (ms + STEP_MS) / 1000);
 	}
 	return 0;
 }

@@ -49,7 +49,8 @@ static _Noreturn void child(char *const argv[], int pass_fd, const int pipes[2])
 		r = -errno;
 	if (r == 0)
 		r = cb_replace_process(argv, pass_fd);
-	dprintf(2, "cellblock: %s can't be started: %s\n", argv[0], cb_err_text(r)); /* as it says itself what fails */
+	/* as it says itself what fails */
+	dprintf(2, "cellblock %s: %s can't be started: %s\n", argv[1], argv[0], cb_err_text(r));
 	_exit(127);
 }
 

@@ -49,7 +49,7 @@ static int make_spec(const struct cb_interpreter *interpreter, const char *scrip
  * why. `errors` begins with a newline. */
 static int not_run(const struct cb_interpreter *interpreter, int status, struct cb_buf *errors, struct cb_err *err)
 {
-	static const char mark[] = "\ncellblock: ";
+	static const char mark[] = "\ncellblock run: ";
 	const char *why = "it wrote nothing";
 	char *cause = NULL, *cure = NULL, how[64];
 

@@ -50,9 +50,9 @@ struct run {
 
 static int refuse(const struct cb_err *err)
 {
-	fprintf(stderr, "cellblock: %s: %s\n", err->step, err->text);
+	fprintf(stderr, "cellblock run: %s: %s\n", err->step, err->text);
 	if (err->cure[0] != '\0')
-		fprintf(stderr, "cellblock: %s\n", err->cure);
+		fprintf(stderr, "cellblock run: %s\n", err->cure);
 	if (strcmp(err->step, "exec") != 0)
 		return EXIT_NO_JAIL;
 	return err->code == -ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_RUNNABLE;
@@ -167,15 +167,16 @@ static int exit_status(const struct run *run, const struct cb_cgroup_figures *fi
 		return EXIT_TIMEOUT;
 	}
 	if (run->watchdog.is_kept_waiting)
-		fprintf(stderr, "cellblock: killed: %s\n", CB_WAITING_TEXT);
+		fprintf(stderr, "cellblock run: killed: %s\n", CB_WAITING_TEXT);
 	else if (killed && (oom == CB_OOM_LIMIT || run->watchdog.over > 0))
-		fprintf(stderr, "cellblock: killed: it used more than limits.memory (%" PRIu64 " bytes%s%s) allows\n",
+		fprintf(stderr,
+			"cellblock run: killed: it used more than limits.memory (%" PRIu64 " bytes%s%s) allows\n",
 			run->outline->spec->limit_memory, note != NULL ? ": " : "", note != NULL ? note : "");
 	else if (killed && oom == CB_OOM_HOST)
-		fprintf(stderr, "cellblock: killed by the host, which was short of memory, or a control group around "
-				"the jail was\n");
+		fprintf(stderr, "cellblock run: killed by the host, which was short of memory, or a control group "
+				"around the jail was\n");
 	if (run->in_flight)
-		fprintf(stderr, "cellblock: killed: %s\n", CB_FLIGHT_TEXT);
+		fprintf(stderr, "cellblock run: killed: %s\n", CB_FLIGHT_TEXT);
 	if (!run->exited)
 		return EXIT_KILLED; /* the whole jail was killed from outside */
 	return WIFSIGNALED(run->status) ? 128 + WTERMSIG(run->status) : WEXITSTATUS(run->status);
@@ -229,10 +230,12 @@ static void tell_dropped(const struct cb_jail *jail)
 	n = cb_layer_changed(jail);
 	(void)alarm(0);
 	if (cb_layer_stopped())
-		fprintf(stderr, "cellblock: workspace.mode is \"overlay\": changes to the workspace were dropped, and "
-				"not all counted: at least %zu\n", n);
+		fprintf(stderr,
+			"cellblock run: workspace.mode is \"overlay\": changes to the workspace were dropped, and not "
+			"all counted: at least %zu\n",
+			n);
 	else if (n > 0)
-		fprintf(stderr, "cellblock: workspace.mode is \"overlay\": %zu change%s dropped\n", n,
+		fprintf(stderr, "cellblock run: workspace.mode is \"overlay\": %zu change%s dropped\n", n,
 			n > 1 ? "s to the workspace were" : " to the workspace was");
 }
 
@@ -261,7 +264,7 @@ int cb_run_main(int spec_fd, double timeout)
 	cb_fd_close(&pair[1]);
 	run.link = pair[0];
 	if (jail.note[0] != '\0')
-		fprintf(stderr, "cellblock: %s\n", jail.note);
+		fprintf(stderr, "cellblock run: %s\n", jail.note);
 	run.outline = &jail;
 	run.watched = jail.cgroups.kind == CB_CGROUP_NONE && spec.limit_memory != 0;
 	if (timeout > 0)

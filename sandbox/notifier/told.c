@@ -77,7 +77,7 @@ void cb_notify_tell(const struct cb_notifier *n)
 	for (size_t kind = 0; s != NULL && kind < CB_REFUSED_KINDS; kind++) {
 		if (s->refused[kind][0].path[0] == '\0')
 			continue;
-		(void)fprintf(stderr, "cellblock: %s", kinds[kind].before);
+		(void)fprintf(stderr, "cellblock run: %s", kinds[kind].before);
 		for (size_t i = 0; i < CB_REFUSALS && s->refused[kind][i].path[0] != '\0'; i++)
 			tell_one(s->refused[kind][i], i == 0);
 		(void)fprintf(stderr, "%s%s\n", s->refused_more[kind] ? " and more" : "", kinds[kind].after);

@@ -252,6 +252,14 @@ class Commands(unittest.TestCase):
                 )
             self.assertNotEqual(done.returncode, 0, words)
             self.assertIn("stdout can't be written", done.stderr, words)
+            if words[0] in ("version", "help", "completion"):  # the others are cellblock-jail's
+                self.assertTrue(done.stderr.startswith(f"cellblock {words[0]}: "), done.stderr)
+
+    def test_each_error_of_a_command_begins_with_its_name(self):
+        wrong = (["--no-such"], ["--timeout", "x", "true"], ["--set", "no.such=1", "true"], ["/no/such"])
+        for words in wrong:
+            self.assertTrue(self.cellblock("run", *words).stderr.startswith("cellblock run: "), words)
+        self.assertIn("cellblock: unknown command", self.cellblock("no-such").stderr)
 
     def test_the_log_level_is_that_of_all_programs(self):
         self.assertIn("launch took", self.good("run", "--log-level", "debug", "true").stderr)

@@ -142,7 +142,7 @@ class Host:
 def test_less_than_asked_is_refused(kind, work):
     done = cellblock("run", "--", "true", cwd=work, on=kind)
     assert done.returncode == 125, done
-    assert f"cellblock: {WITHOUT[kind]}: " in done.stderr
+    assert f"cellblock run: {WITHOUT[kind]}: " in done.stderr
     assert f'isolation.minimum "{BARE}"' in done.stderr, "the cure names the level that is left"
     if BARE == "none":
         done = cellblock("run", "--set", "isolation.minimum=container", "--", "true", cwd=work, on=kind)

@@ -228,7 +228,7 @@ def test_two_links_that_lead_farther_than_each(lab, way):
     (last, _), (first, _) = links[-1], links[0]
     assert done.returncode != 0 and not (lab.work / last).is_symlink(), done
     assert "OSError" in done.stderr or "PermissionError" in done.stderr, done
-    assert "cellblock: workspace." in done.stderr and f'{last} ("' in done.stderr, done
+    assert "cellblock run: workspace." in done.stderr and f'{last} ("' in done.stderr, done
     assert (lab.work / first).is_symlink(), done
 
 

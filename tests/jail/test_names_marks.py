@@ -331,7 +331,7 @@ def test_links_that_were_refused_are_told_at_the_end(lab):
     )
     done = lab.python(tries + acts)
     assert done.stdout == "", done.stdout
-    told = [line for line in done.stderr.splitlines() if line.startswith("cellblock: workspace.mode is")]
+    told = [line for line in done.stderr.splitlines() if line.startswith("cellblock run: workspace.mode is")]
     assert len(told) == 2 and "workspace.protect" not in done.stderr, done.stderr
     assert 'neither made nor moved: l ("/etc/passwd"), c; with "overlay"' in told[0], told
     assert 'not written: two ("hard links"), set ("set-uid or set-gid"); copy' in told[1], told

@@ -78,10 +78,10 @@ static void test_bounds(void **state)
 /* What is no program for this machine, or not there. */
 static void test_not_started(void **state)
 {
-	static const char said[] = "cellblock: /dev/null can't be started: Permission denied\n";
+	static const char said[] = "cellblock run: /dev/null can't be started: Permission denied\n";
 	CB_AUTO_BUF out = CB_BUF_INIT(1000);
 	CB_AUTO_BUF errors = CB_BUF_INIT(1000);
-	char *argv[] = { (char[]){ "/dev/null" }, NULL };
+	char *argv[] = { (char[]){ "/dev/null" }, (char[]){ "run" }, NULL };
 	int status = 0;
 
 	(void)state;
