@@ -99,11 +99,11 @@ static void print_start(const struct cb_policy *p, const struct cb_jail_spec *sp
 static void print_summary(const struct cb_policy *p, const struct cb_interpreter *interpreter,
 			  const struct cb_jail_spec *spec)
 {
-	char a[32], b[32];
+	char a[32], b[32], ipython[96];
 
-	printf("In short\n  cells      run %s, Python %s, %s%s\n", cb_shown(interpreter->executable),
-	       interpreter->version, interpreter->ipython_version != NULL ? "IPython " : "no IPython: plain mode",
-	       interpreter->ipython_version != NULL ? interpreter->ipython_version : "");
+	cb_interpreter_ipython_text(interpreter, ipython);
+	printf("In short\n  cells      run %s, Python %s, %s\n", cb_shown(interpreter->executable),
+	       interpreter->version, ipython);
 	for (size_t i = 0; i < interpreter->missing.count; i++)
 		printf("             not in the jail: %s\n", cb_shown(interpreter->missing.items[i]));
 	for (size_t i = 0; i < interpreter->not_followed.count; i++)

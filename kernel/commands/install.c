@@ -173,6 +173,7 @@ static void warn_of_hidden(const struct cb_interpreter *interpreter, const char 
 static void report(const struct cb_options *o, const struct cb_interpreter *interpreter, const char *folder)
 {
 	unsigned minor = 0;
+	char ipython[96];
 
 	printf("Installed kernelspec %s in %s\n", cb_shown(strrchr(folder, '/') + 1), cb_shown(folder));
 	if (o->bash) {
@@ -180,10 +181,9 @@ static void report(const struct cb_options *o, const struct cb_interpreter *inte
 		       cb_shown(interpreter->executable));
 		return;
 	}
-	printf("Python %s (%s), %s%s\n", interpreter->version, cb_shown(interpreter->executable),
-	       interpreter->ipython_version != NULL ? "IPython "
-						    : "no IPython: plain mode, without magics and rich display",
-	       interpreter->ipython_version != NULL ? interpreter->ipython_version : "");
+	cb_interpreter_ipython_text(interpreter, ipython);
+	printf("Python %s (%s), %s%s\n", interpreter->version, cb_shown(interpreter->executable), ipython,
+	       cb_interpreter_is_plain(interpreter) ? ", without magics and rich display" : "");
 	(void)sscanf(interpreter->version, "3.%u", &minor);
 	if (minor < OLDEST_MINOR || minor > NEWEST_MINOR)
 		fprintf(stderr, "Cellblock is made for Python 3.%u to 3.%u: this one was not tried.\n", OLDEST_MINOR,

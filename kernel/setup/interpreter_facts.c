@@ -1,7 +1,12 @@
-/* What is known of the interpreter: its end. See interpreter_facts.h. Trust domain: supervisor, at start. */
+/* What is known of the interpreter: which IPython cells get, and its end. See interpreter_facts.h.
+ *
+ * Trust domain: supervisor, at start. */
 #include "interpreter_facts.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+
+#define OLDEST_IPYTHON_MINOR 21 /* of IPython 7, as guest/cellblock_guest/shell.py says */
 
 void cb_interpreter_release(struct cb_interpreter *i)
 {
@@ -16,4 +21,23 @@ void cb_interpreter_release(struct cb_interpreter *i)
 	cb_strv_release(&i->not_followed);
 	cb_strv_release(&i->missing);
 	*i = (struct cb_interpreter){ 0 };
+}
+
+bool cb_interpreter_is_plain(const struct cb_interpreter *i)
+{
+	int major = 0, minor = 0;
+
+	return i->ipython_version == NULL || (sscanf(i->ipython_version, "%d.%d", &major, &minor) == 2 &&
+					      (major < 7 || (major == 7 && minor < OLDEST_IPYTHON_MINOR)));
+}
+
+void cb_interpreter_ipython_text(const struct cb_interpreter *i, char ret[96])
+{
+	if (i->ipython_version == NULL)
+		snprintf(ret, 96, "no IPython: plain mode");
+	else if (cb_interpreter_is_plain(i))
+		snprintf(ret, 96, "IPython %s, which is older than 7.%d: plain mode", i->ipython_version,
+			 OLDEST_IPYTHON_MINOR);
+	else
+		snprintf(ret, 96, "IPython %s", i->ipython_version);
 }

@@ -23,3 +23,8 @@ struct cb_interpreter {
 };
 
 void cb_interpreter_release(struct cb_interpreter *i);
+
+/* Whether cells run without IPython: there is none, or one older than the guest can use. */
+bool cb_interpreter_is_plain(const struct cb_interpreter *i);
+/* "IPython 8.5.0", or why cells run in plain mode. */
+void cb_interpreter_ipython_text(const struct cb_interpreter *i, char ret[96]);

@@ -265,6 +265,21 @@ class Commands(unittest.TestCase):
         self.assertIn("launch took", self.good("run", "--log-level", "debug", "true").stderr)
         self.assertNotIn("launch took", self.good("run", "--log-level", "error", "true", CELLBLOCK_LOG="debug").stderr)
 
+    def test_an_ipython_that_is_too_old_is_said(self):
+        python = self.make_venv(self.folder / "v")
+        packages = next((self.folder / "v/lib").glob("python3*/site-packages"))
+        (packages / "IPython").mkdir()
+        (packages / "IPython/__init__.py").touch()
+        for version, plain in (("7.20.0", True), ("7.21.0", False), ("8.0.0", False), ("5.9", True)):
+            about = packages / f"ipython-{version}.dist-info"
+            about.mkdir()
+            (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: ipython\nVersion: {version}\n")
+            said = self.good("install", "--python", python, "--sys-prefix").stdout
+            said += self.good("explain", "--python", python).stdout
+            self.assertEqual(said.count(f"IPython {version}"), 2, said)
+            self.assertEqual(said.count("which is older than 7.21: plain mode"), 2 * plain, said)
+            shutil.rmtree(about)
+
     def test_facts_are_asked_again_when_the_interpreter_changed(self):
         python = self.make_venv(self.folder / "v")
         self.good("install", "--python", python, "--sys-prefix")
