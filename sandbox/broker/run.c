@@ -162,7 +162,7 @@ static int exit_status(const struct run *run, const struct cb_cgroup_figures *fi
 	enum cb_oom oom = cb_oom_between(&at_start, &figures->oom, run->outline->level > CB_LEVEL_CONTAINER);
 
 	if (run->timed_out) {
-		fprintf(stderr, "cellblock: ended: the command ran over its limit of %g s (timeout.cell); "
+		fprintf(stderr, "cellblock run: ended: the command ran over its limit of %g s (timeout.cell); "
 				"--timeout S gives it S seconds\n", run->timeout);
 		return EXIT_TIMEOUT;
 	}

@@ -450,7 +450,7 @@ class Commands(unittest.TestCase):
             done = self.cellblock("run", *limit, "sleep", "60")
             self.assertEqual(done.returncode, 124)
             said = "the command ran over its limit of 0.2 s (timeout.cell); --timeout S gives it S seconds"
-            self.assertEqual(done.stderr, f"cellblock: ended: {said}\n")
+            self.assertEqual(done.stderr, f"cellblock run: ended: {said}\n")
         self.assertEqual(self.cellblock("run", "no-such-program").returncode, 127)
         self.assertEqual(self.cellblock("run", "/no/such/program").returncode, 127)
         self.assertEqual(self.cellblock("run", "/etc/passwd").returncode, 126)
