@@ -296,12 +296,17 @@ def test_cwd_is_importable_and_does_not_shadow_the_start(new_guest, tmp_path):
     assert guest.run("import mine; mine.value").result == "5"
 
 
+def written_at_the_end(guest):
+    """What Python has written to fd 1, as it ends."""
+    assert guest.shutdown() == 0
+    guest.drain_pipes()
+    return bytes(guest.captured[guest.fd1])
+
+
 def test_shutdown_runs_atexit(new_guest):
     guest = new_guest()
     guest.run("import atexit, os\natexit.register(os.write, 1, b'bye')\natexit.register(print, 'last words')")
-    assert guest.shutdown() == 0
-    guest.drain_pipes()
-    assert bytes(guest.captured[guest.fd1]) == b"bye"
+    assert written_at_the_end(guest) == b"bye"
     assert guest.until("STREAM")[-1].content == "last words\n"
 
 
@@ -310,11 +315,9 @@ def test_no_thread_of_ours_begins_at_the_end(new_guest):
     guest = new_guest()
     guest.run(
         "import atexit, os\nfrom cellblock_guest import streams\n"
-        "streams.start_deaf = lambda function: os.write(1, b'a thread')\natexit.register(print, 'last words')"
+        "streams.try_deaf = lambda function: os.write(1, b'a thread')\natexit.register(print, 'last words')"
     )
-    assert guest.shutdown() == 0
-    guest.drain_pipes()
-    assert bytes(guest.captured[guest.fd1]) == b""
+    assert written_at_the_end(guest) == b""
     assert guest.until("STREAM")[-1].content == "last words\n"
 
 
@@ -325,9 +328,7 @@ def test_a_thread_of_ours_that_has_not_begun_at_the_end(new_guest):
         "def late(): time.sleep(0.5); os.write(1, b'begun'); return real()\n"
         "threads.get_native_id = late; threads.start_deaf(int)"
     )
-    assert guest.shutdown() == 0
-    guest.drain_pipes()
-    assert bytes(guest.captured[guest.fd1]) == b"begun"
+    assert written_at_the_end(guest) == b"begun"
 
 
 def test_dead_wire_ends_the_guest(new_guest):
