@@ -8,6 +8,7 @@
  */
 #include "job.h"
 
+#include <cellblock/clock.h>
 #include <cellblock/fd.h>
 
 #include <errno.h>
@@ -20,22 +21,27 @@
 #define DEPTH_MAX 15	  /* folders open at a time; limits.open_files may be 32 */
 #define LEVELS_MAX 65536u /* below these */
 #define DEEP_MAX 1000000u /* folders there: the guest may go on making them */
-#define PROGRESS_EVERY 256
+#define WORD_EVERY_MS 1000 /* who says nothing for long is given up */
 
 struct removal {
 	struct cb_job *job;
 	uint64_t removed, left;
 	uint64_t kept; /* of those left: by the policy */
 	unsigned deep; /* folders below DEPTH_MAX that were entered */
+	int64_t told_ms;
 	char first_left[NAME_MAX + 128]; /* one that is not kept, if there is any */
 };
 
-static void count_removed(struct removal *r)
+/* For each entry, removed or not: how long one takes depends on how deep it lies, and on what else goes on. */
+static void at_work(struct removal *r)
 {
 	static const struct cb_job_frame progress = { .op = CB_JOB_PROGRESS };
+	int64_t now = cb_now_ms();
 
-	if (++r->removed % PROGRESS_EVERY == 0)
-		cb_job_send(r->job, &progress, NULL, 0);
+	if (now - r->told_ms < WORD_EVERY_MS)
+		return;
+	r->told_ms = now;
+	cb_job_send(r->job, &progress, NULL, 0);
 }
 
 static bool is_mount(int folder, const char *name)
@@ -102,12 +108,13 @@ static bool next_filled(struct removal *r, int fd, const char *after, char next[
 		int error = unlinkat(fd, name, 0) == 0 ? 0 : errno;
 		bool folder = error == EISDIR;
 
+		at_work(r);
 		if (folder && strcmp(name, after) <= 0)
 			continue;
 		if (folder)
 			error = unlinkat(fd, name, AT_REMOVEDIR) == 0 ? 0 : errno;
 		if (error == 0) {
-			count_removed(r);
+			r->removed++;
 		} else if (folder && is_filled(error)) {
 			if (next[0] == '\0' || strcmp(name, next) < 0)
 				snprintf(next, NAME_MAX + 1, "%s", name);
@@ -143,8 +150,9 @@ static int go_down(struct removal *r, struct level *level, int *fd, const char *
 /* Removes the folder `name` in `fd`, or counts why not, unless what is left in it is counted. */
 static void remove_emptied(struct removal *r, int fd, const char *name, uint64_t left)
 {
+	at_work(r);
 	if (unlinkat(fd, name, AT_REMOVEDIR) == 0)
-		count_removed(r);
+		r->removed++;
 	else if (r->left == left)
 		count_left(r, fd, name, errno);
 }
@@ -196,7 +204,7 @@ static void remove_folder(struct removal *r, int fd, const char *name, unsigned 
 	uint64_t left = r->left;
 
 	if (unlinkat(fd, name, AT_REMOVEDIR) == 0) {
-		count_removed(r);
+		r->removed++;
 		return;
 	}
 	if (!is_filled(errno)) {
@@ -224,8 +232,9 @@ static void empty(struct removal *r, int fd, unsigned depth)
 
 	dents[depth].len = dents[depth].at = 0;
 	while ((name = cb_dents_next(&dents[depth], fd, &code)) != NULL) {
+		at_work(r);
 		if (unlinkat(fd, name, 0) == 0)
-			count_removed(r);
+			r->removed++;
 		else if (errno == EISDIR)
 			remove_folder(r, fd, name, depth);
 		else
