@@ -41,7 +41,7 @@
 #include "sys.h"
 
 #define FIRST (CB_GUEST_FD_SIDE + 1) /* below are ours */
-#define BIND_NS 2000000000	     /* for all together */
+#define BIND_NS 8000000000	     /* for all together; a take-over is given up after 15 s */
 #define RUNG_MOST 64		     /* bytes that waited: as many as a waker may have */
 #define ASKED 64		     /* epolls, openings of one file: whether another number is of the same one */
 #define MARK 64			     /* a signal: see first_of_file() */
@@ -684,7 +684,8 @@ int cb_descriptors_exchange(const int *fds, size_t n, int *ret_side)
 	return 0;
 }
 
-/* The original has ended, but for what the machine still does for it: its sockets are closed behind its memory. */
+/* The original has ended, but for what the machine still does for it: its sockets are closed behind its memory, which
+ * may take seconds where other programs keep the processors busy. */
 static bool bind_again(const struct open *o, const struct listener *l, int64_t until)
 {
 	const struct timespec pause = { .tv_nsec = 1000000 };

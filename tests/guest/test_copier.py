@@ -304,6 +304,24 @@ def test_signals_that_the_c_library_sends_by_the_same_number(new_guest):
     assert guest.run("os.setresuid(-1, os.getuid(), -1); 'done'").result == "'done'"
 
 
+HOLD = """
+import socket, subprocess
+server = socket.create_server(("127.0.0.1", 0)); port = server.getsockname()[1]
+holds = ["sh", "-c", "read until_it_ends; exec sleep 4"]
+child = subprocess.Popen(holds, stdin=subprocess.PIPE, pass_fds=[server.fileno()])
+"""
+
+
+def test_a_server_whose_port_is_given_back_late(new_guest):
+    """As by an original that takes seconds to end: a child that outlives it here has the port for four more."""
+    guest = new_guest()
+    assert guest.run(HOLD).ok
+    guest.take_over(guest.copied())
+    assert guest.run("server.getsockname()[1] == port").result == "True"
+    anew = "new = socket.create_connection(('127.0.0.1', port), 60); server.accept()[0].sendall(b'x'); new.recv(1)"
+    assert guest.run(anew).result == "b'x'"
+
+
 def test_branches_have_the_threads_too(new_guest):
     guest = new_guest()
     guest.run("import threading, time; n = [0]\ndef work():\n    while True: n[0] += 1; time.sleep(0.001)")
