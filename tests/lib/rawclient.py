@@ -137,6 +137,8 @@ class Cell:
 class Client:
     """One client. `kernel` (anything with .connection and .pidfd) or `connection` says where to."""
 
+    RETRY = 100  # ms at most between two tries to reach a kernel that starts, or has ended; the first take 2, 4, 8…
+
     def __init__(
         self, kernel=None, connection=None, *, session=None, identity=None, channels=CHANNELS, rcvhwm=0, topics=(b"",),
         events=0
@@ -162,7 +164,7 @@ class Client:
         kind = {"iopub": zmq.SUB, "hb": zmq.REQ}.get(channel, zmq.DEALER)
         s = self.context.socket(kind)
         s.linger, s.rcvhwm, s.sndhwm = 0, rcvhwm, 0
-        s.reconnect_ivl = 2
+        s.reconnect_ivl, s.reconnect_ivl_max = 2, self.RETRY
         if kind == zmq.DEALER:
             s.setsockopt(zmq.IDENTITY, self.identity)
         if self.connection.get("curve_publickey"):

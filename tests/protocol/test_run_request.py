@@ -276,6 +276,7 @@ def test_a_jail_that_starts_is_within_its_limit(start):
     for _ in range(40):
         kernel = start(args=low)
         r = run(kernel.client, "sh", "-c", "sleep 0.02")
+        kernel.client.close()
         kernel.kill()
         assert r["status"] == "ok", r
 
