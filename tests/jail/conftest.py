@@ -78,9 +78,7 @@ def overlay(start, nothing_left, request):
             for n in [d, *(os.path.join(d, x) for x in names + files)]:
                 os.chown(n, user.pw_uid, user.pw_gid, follow_symlinks=False)
         kernels.let_in(start.folder, work.parent)
-    cellblock, sets = kernels.spec_argv()[0][0], ["--set", "workspace.mode=overlay"]
-    argv = [cellblock, "kernel", "--python", "/usr/bin/python3", *sets, "-f", "{connection_file}"]
-    return start(argv=argv, workspace=work, user=user)
+    return start(argv=kernels.system_argv("workspace.mode=overlay"), workspace=work, user=user)
 
 
 @pytest.fixture(scope="module")

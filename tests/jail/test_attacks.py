@@ -100,9 +100,7 @@ def source(name, outside, prefix="/nowhere"):
 class Jailed:
     def __init__(self, folder, user, twins=True, warm=False):
         self.outside = Outside(folder, user)
-        program = kernels.spec_argv()[0][0]
-        self.argv = [program, "kernel", "--python", PLAIN_PYTHON, "-f", "{connection_file}"]
-        self.argv += [] if twins else ["--set", "transactions.mode=off"]
+        self.argv = kernels.system_argv(*([] if twins else ["transactions.mode=off"]))
         self.folder, self.user, self.count = folder, user, 0
         self.zygote, self.clients = None, []
         if warm:

@@ -621,9 +621,7 @@ def test_nothing_is_written_while_a_command_runs(overlay):
 @pytest.mark.skipif(not ROOT, reason="only root can spoil a layer from outside")
 def test_a_spoiled_layer_can_be_saved(start, nothing_left, tmp_path):
     """What a jail leaves that is killed at the wrong moment of its being built: the layer can't be mounted again."""
-    sets = ["--set", "workspace.mode=overlay", "--set", "transactions.mode=off"]
-    argv = [CELLBLOCK, "kernel", "--python", PLAIN_PYTHON, *sets, "-f", "{connection_file}"]
-    k = start(argv=argv)
+    k = start(argv=kernels.system_argv("workspace.mode=overlay", "transactions.mode=off"))
     assert k.client.run("open('new', 'w').write('n')").ok
     libc = ctypes.CDLL(None, use_errno=True)
     broker = broker_of(k).pid
@@ -710,8 +708,8 @@ def test_a_folder_of_too_many_names_fails_as_a_whole(start, nothing_left):
     work = nothing_left / "many" / "work"
     (work / "full").mkdir(parents=True)
     (work / "full/kept").write_text("host")
-    sets = [f"--set={each}" for each in ("workspace.mode=overlay", "limits.inodes=600000", "transactions.mode=off")]
-    k = start(argv=[CELLBLOCK, "kernel", "--python", PLAIN_PYTHON, *sets, "-f", "{connection_file}"], workspace=work)
+    sets = ("workspace.mode=overlay", "limits.inodes=600000", "transactions.mode=off")
+    k = start(argv=kernels.system_argv(*sets), workspace=work)
     assert k.client.run("import os\nfor i in range(1 << 18): os.mknod(f'full/{i}')", timeout=PATIENCE).ok
     assert k.client.run("for n in 'full/kept', 'other': print('cells', end='', file=open(n, 'w'), flush=True)").ok
     for op in ("changes", "commit"):
@@ -724,8 +722,7 @@ def test_a_folder_of_too_many_names_fails_as_a_whole(start, nothing_left):
 
 def test_what_was_written_is_in_the_audit_log(start, nothing_left):
     log = nothing_left / "logs/audit.jsonl"
-    sets = ["--set", "workspace.mode=overlay", "--set", f"audit.file={log}"]
-    k = start(argv=[CELLBLOCK, "kernel", "--python", PLAIN_PYTHON, *sets, "-f", "{connection_file}"])
+    k = start(argv=kernels.system_argv("workspace.mode=overlay", f"audit.file={log}"))
     code = "for n in ['.envrc', 'a\"\\n', *(f'f{i:03}' for i in range(150))]: open(n, 'w').close()"
     assert k.client.run(code).ok
     assert ask(k, "commit")["added"] == 151

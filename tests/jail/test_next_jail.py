@@ -34,7 +34,6 @@ def test_a_full_layer_goes_on_in_the_next_jail(start, nothing_left, request, who
     """And in the one after that: what the first one needed is there again."""
     user = request.getfixturevalue("ordinary_user") if who == "user" else None
     limit, fill = FILL[what]
-    sets = [word for each in ("workspace.mode=overlay", "transactions.mode=off", limit) for word in ("--set", each)]
     work = nothing_left / f"full-{who}-{what}"
     work.mkdir()
     (work / "b").write_text("b")
@@ -42,7 +41,7 @@ def test_a_full_layer_goes_on_in_the_next_jail(start, nothing_left, request, who
         kernels.let_in(start.folder, work)
         for path in (work, work / "b"):
             os.chown(path, user.pw_uid, user.pw_gid)
-    argv = [CELLBLOCK, "kernel", "--python", PLAIN_PYTHON, *sets, "-f", "{connection_file}"]
+    argv = kernels.system_argv("workspace.mode=overlay", "transactions.mode=off", limit)
     run = start(argv=argv, workspace=work, user=user).client.run
     for _ in range(2):
         cell = run(f"n = 0\ntry:\n{fill}\nexcept OSError as e:\n    print(e.errno)")
@@ -59,9 +58,7 @@ def test_a_current_folder_that_a_cell_removes(start, nothing_left, mode):
     project = nothing_left / f"project-{mode}"
     project.mkdir()
     sets = (f"workspace.path={project}", "workspace.target=/workspace", f"workspace.mode={mode}")
-    args = [word for each in (*sets, "transactions.mode=off") for word in ("--set", each)]
-    argv = [CELLBLOCK, "kernel", "--python", PLAIN_PYTHON, "-f", "{connection_file}"]
-    k = start(argv=argv, args=args, workspace=project / "nb")
+    k = start(argv=kernels.system_argv(*sets, "transactions.mode=off"), workspace=project / "nb")
     run, pwd = k.client.run, {"argv": ["pwd"]}
     assert run("import os; os.getcwd()").result == "'/workspace/nb'"
     for change in ("os.rmdir('nb')", "open('nb', 'w').close()"):
@@ -83,10 +80,8 @@ def test_a_workspace_that_a_cell_closes(start, nothing_left):
     """Cells begin in the jail's home then, from where they can open it again."""
     work = nothing_left / "closed"
     work.mkdir()
-    sets = (f"workspace.path={work}", "workspace.target=/workspace", *COLD)
-    args = [word for each in sets for word in ("--set", each)]
-    argv = [CELLBLOCK, "kernel", "--python", PLAIN_PYTHON, "-f", "{connection_file}"]
-    run = start(argv=argv, args=args, workspace=work).client.run
+    argv = kernels.system_argv(f"workspace.path={work}", "workspace.target=/workspace", *COLD)
+    run = start(argv=argv, workspace=work).client.run
     run("import os; os.chmod('/workspace', 0); os._exit(3)")
     cell = run("import os; os.getcwd()")
     assert cell.result == "'/home/user'", cell

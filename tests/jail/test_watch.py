@@ -8,7 +8,6 @@ import pytest
 import kernels
 
 pytestmark = pytest.mark.cellblock_only
-PLAIN_PYTHON = "/usr/bin/python3"
 
 
 def until_said(k, word, cells=2000):
@@ -23,8 +22,7 @@ def until_said(k, word, cells=2000):
 
 
 def test_growth_is_said_once(start):
-    argv = [kernels.spec_argv()[0][0], "kernel", "--python", PLAIN_PYTHON, "--set", "workspace.size=1M"]
-    k = start(argv=[*argv, "-f", "{connection_file}"])
+    k = start(argv=kernels.system_argv("workspace.size=1M"))
     k.client.run("import os; open('big', 'wb').write(os.urandom(3 << 20))")
     assert "workspace.size = 1048576" in until_said(k, "workspace.size")
     for _ in range(3):
@@ -33,8 +31,7 @@ def test_growth_is_said_once(start):
 
 @pytest.mark.timeout(900)  # so many files, made and removed
 def test_a_folder_that_cannot_be_counted_is_told_once(start):
-    argv = [kernels.spec_argv()[0][0], "kernel", "--python", PLAIN_PYTHON, "--set", "workspace.size=1M"]
-    k = start(argv=[*argv, "-f", "{connection_file}"])
+    k = start(argv=kernels.system_argv("workspace.size=1M"))
     k.client.run("1")
     for i in range(200_001):
         os.mknod(k.workspace / str(i))
@@ -45,9 +42,8 @@ def test_a_folder_that_cannot_be_counted_is_told_once(start):
 
 
 def test_what_no_cell_could_say_is_in_the_log(start):
-    argv = [kernels.spec_argv()[0][0], "kernel", "--python", PLAIN_PYTHON, "--set", "workspace.size=64K"]
     for _ in range(10):  # the first look may be late, and see the file
-        k = start(argv=[*argv, "-f", "{connection_file}"])
+        k = start(argv=kernels.system_argv("workspace.size=64K"))
         k.client.run("1")
         k.client.run("open('big', 'wb').write(bytes(1 << 20))")
         k.stop()

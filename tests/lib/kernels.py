@@ -5,6 +5,8 @@ what it says on stdout and stderr), so that what it leaves behind can be told; a
 all of tests/.
 """
 
+import atexit
+import functools
 import json
 import os
 import random
@@ -56,6 +58,23 @@ def spec_argv(name=NAME):
     elif "/" not in argv[0]:  # of the environment that the kernelspec lies in
         argv[0] = str(Path(spec.resource_dir).parents[3] / "bin" / argv[0])
     return argv, dict(spec.env)
+
+
+@functools.cache
+def system_spec():
+    """A kernelspec of the system's Python, made once in a run of tests: where there is none, each kernel would ask the
+    interpreter anew, and each of its jails compile the guest."""
+    folder = tempfile.mkdtemp(prefix="cb-spec-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.chmod(folder, 0o755)
+    install = [spec_argv()[0][0], "install", "--python", "/usr/bin/python3", "--prefix", folder]
+    subprocess.run(install, check=True, capture_output=True)
+    return json.loads(Path(folder, "share/jupyter/kernels/cellblock/kernel.json").read_text())["argv"]
+
+
+def system_argv(*sets):
+    """What starts a kernel of the system's Python, with these settings."""
+    return [*system_spec(), *(word for each in sets for word in ("--set", each))]
 
 
 def is_cellblock(argv):
