@@ -172,12 +172,13 @@ def test_refused_inside(jailed, name):
     jailed.run("kept = 'kept'")
     cell = jailed.run(source(name, jailed.outside, prefix) + "print('WON' if won else 'refused', why)")
     said = cell.text()
+    after = jailed.run("globals().get('kept'), 6*7").result
     if cell.ok:
         assert said.startswith("refused"), f"the attack won: {said}"
-        assert jailed.run("kept").result == "'kept'"
+        assert after == "('kept', 42)"
     else:
         assert cell.content["ename"] in ("KernelDiedError", "PermissionError", "OSError", "FileNotFoundError"), cell
-    assert jailed.run("6*7").result == "42", "the next cell"
+        assert after in ("('kept', 42)", "(None, 42)"), "the next cell"
     assert not (Path(jailed.outside.facts["secret"]).parent / "planted").exists()
     assert not os.path.exists("/usr/cellblock-planted")
 
