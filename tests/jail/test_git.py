@@ -75,16 +75,22 @@ def closed(folder):
     return {path: text for path, text in found.items() if "/objects/" not in path}
 
 
-@pytest.fixture
-def work(nothing_left, request):
-    folder = nothing_left / request.node.name / "repository"
-    folder.mkdir(parents=True)
+@pytest.fixture(scope="module")
+def repository(nothing_left):
+    """What each test has a copy of."""
+    folder = nothing_left / "repository"
+    folder.mkdir()
     for command in ("init -q -b main", "config user.name x", "config user.email x@example.org"):
         subprocess.run(["git", *command.split()], cwd=folder, check=True, env={**os.environ, **NOBODYS})
     (folder / "a").write_text("a")
     for command in ("add a", "commit -q -m first"):
         subprocess.run(["git", *command.split()], cwd=folder, check=True, env={**os.environ, **NOBODYS})
     return folder
+
+
+@pytest.fixture
+def work(nothing_left, repository, request):
+    return shutil.copytree(repository, nothing_left / request.node.name / "repository", symlinks=True)
 
 
 def in_a_cell(work, script):
@@ -279,8 +285,7 @@ def test_indexes_of_worktrees_submodules_and_bare_ones(crafted, kind, way):
 
 @pytest.fixture
 def overlay(start, crafted):
-    argv = [CELLBLOCK, "kernel", "--python", "/usr/bin/python3", "--set", "workspace.mode=overlay"]
-    kernel = start(argv=[*argv, "-f", "{connection_file}"], workspace=crafted)
+    kernel = start(argv=kernels.system_argv("workspace.mode=overlay"), workspace=crafted)
 
     def commit(code):
         assert kernel.client.run(PRELUDE.replace("sys.argv[1]", "'.git'") + code).ok

@@ -26,10 +26,11 @@ def git(work, *arguments, check=True, **more):
     return subprocess.run(["git", *arguments], cwd=work, env=ENV, capture_output=True, check=check, **more)
 
 
-@pytest.fixture
-def work(nothing_left, request):
-    folder = nothing_left / str(zlib.crc32(request.node.name.encode())) / "repository"
-    folder.mkdir(parents=True)
+@pytest.fixture(scope="module")
+def repository(nothing_left):
+    """What each test has a copy of."""
+    folder = nothing_left / "repository"
+    folder.mkdir()
     git(folder, "init", "-q", "-b", "main")
     git(folder, "config", "user.name", "x")
     git(folder, "config", "user.email", "x@example.org")
@@ -42,6 +43,12 @@ def work(nothing_left, request):
     hook.write_text("#!/bin/sh\n")
     hook.chmod(0o755)
     return folder
+
+
+@pytest.fixture
+def work(nothing_left, repository, request):
+    folder = nothing_left / str(zlib.crc32(request.node.name.encode())) / "repository"
+    return shutil.copytree(repository, folder, symlinks=True)
 
 
 def outside(work, script, *arguments):
@@ -253,8 +260,7 @@ def test_many_references_at_once(work):
 
 @pytest.fixture
 def overlay(start, work):
-    argv = [CELLBLOCK, "kernel", "--python", PYTHON, "--set", "workspace.mode=overlay"]
-    kernel = start(argv=[*argv, "-f", "{connection_file}"], workspace=work)
+    kernel = start(argv=kernels.system_argv("workspace.mode=overlay"), workspace=work)
 
     def commit(code):
         assert kernel.client.run(code).ok
