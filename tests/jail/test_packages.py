@@ -1,6 +1,7 @@
 """packages.mode: what `%pip install` brings is there at once, outlives a Python that died, and never reaches the
 host."""
 
+import functools
 import importlib.util
 import os
 import shutil
@@ -46,9 +47,14 @@ def kernel_with(start, python, *sets, user=None):
     return start(argv=[*argv, "-f", "{connection_file}"], user=user)
 
 
-def needs_system_pip():
+@functools.cache
+def has_system_pip():
     done = subprocess.run([SYSTEM_PYTHON, "-m", "pip", "--version"], capture_output=True, check=False, cwd="/")
-    if done.returncode != 0:
+    return done.returncode == 0
+
+
+def needs_system_pip():
+    if not has_system_pip():
         pytest.skip(f"{SYSTEM_PYTHON} has no pip")
 
 
@@ -166,7 +172,7 @@ def test_a_conda_like_prefix(start, nothing_left):
     prefix = nothing_left / "conda"
     python = conda_like(prefix)
     library = next(prefix.glob("lib/python3*"))  # of what else is on the path, distributions have their own ideas
-    shutil.copytree(Path(pip.origin).parent, library / "pip", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(Path(pip.origin).parent, library / "pip")
     k = kernel_with(start, python)
     before = files(prefix)
     cell = k.client.run(PIP.format(["install", f"--target={library}", wheel(k.workspace)]), timeout=PATIENCE)

@@ -15,7 +15,7 @@ def conda_like(prefix, base="/usr/bin/python3"):
     """A prefix of its own, with all that is in it as real files, and programs that find their library beside them."""
     library, shared, where, program = subprocess.check_output([base, "-Ic", ASK], text=True).split("\n")[:4]
     name = os.path.basename(library)
-    left_out = shutil.ignore_patterns("test", "idlelib", "lib2to3", "__pycache__", "config-*", "*-packages")
+    left_out = shutil.ignore_patterns("test", "idlelib", "lib2to3", "config-*", "*-packages")
     shutil.copytree(library, prefix / "lib" / name, ignore=left_out)
     (prefix / "lib" / name / "site-packages").mkdir()
     for folder in ("bin", "conda-meta"):
