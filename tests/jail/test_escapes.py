@@ -325,8 +325,7 @@ def test_a_workspace_that_became_a_link(nothing_left):
 
 def test_two_kernels_of_one_user(nothing_left):
     """They share a uid outside (unless root started them), and nothing else."""
-    argv = [kernels.spec_argv()[0][0], "kernel", "--python", sys.executable, "-f", "{connection_file}"]
-    pair = [kernels.Kernel(nothing_left / f"pair{n}", argv=argv) for n in range(2)]
+    pair = [kernels.Kernel(nothing_left / f"pair{n}") for n in range(2)]
     with kernels.Client(pair[0]) as a, kernels.Client(pair[1]) as b:
         a.ready(), b.ready()
         a.run("import os, socket\ns = socket.socket(socket.AF_UNIX); s.bind(chr(0) + 'cb-pair'); s.listen()")
