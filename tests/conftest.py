@@ -121,12 +121,13 @@ def nothing_left(request, tmp_path_factory):
     assert not extra, f"mounts left behind: {extra}"
     extra = {f for f in set(os.listdir("/dev/shm")) - shm if "cellblock" in f}
     assert not extra, f"shared memory left behind: {extra}"
-    for d in folder.rglob("*"):
-        if d.name == "tmp" and (d.parent / "said").exists():
-            assert not list(d.iterdir()), f"files left behind in TMPDIR: {list(d.iterdir())}"
-        if d.name == "run" and (d.parent / "said").exists():
+    for place, folders, files in os.walk(folder):
+        if "said" in files and "tmp" in folders:
+            extra = os.listdir(f"{place}/tmp")
+            assert not extra, f"files left behind in TMPDIR: {extra}"
+        if "said" in files and "run" in folders:
             # where it is XDG_RUNTIME_DIR a zygote's folder is made there
-            extra = [f.name for f in d.iterdir() if f.name not in ("kernel-test.json", "cellblock")]
+            extra = [name for name in os.listdir(f"{place}/run") if name not in ("kernel-test.json", "cellblock")]
             assert not extra, f"files left behind beside the connection file: {extra}"
 
 
