@@ -92,9 +92,10 @@ def no_zygotes_left(nothing_left):
             with contextlib.suppress(psutil.NoSuchProcess):
                 alive = process.status() != psutil.STATUS_ZOMBIE
                 coming = coming or alive and process.name() == "cellblock-warm"
+        marks = [b"\0CELLBLOCK_TEST=" + mark.encode() for mark in Warm.marks]
         for process in psutil.process_iter():
-            if any(kernels.is_zygote(process.pid, b"\0CELLBLOCK_TEST=" + mark.encode()) for mark in Warm.marks):
+            if kernels.is_zygote(process.pid) and any(kernels.is_zygote(process.pid, mark) for mark in marks):
                 process.kill()
         if not coming:
             return
-        time.sleep(0.05)
+        time.sleep(0.25)

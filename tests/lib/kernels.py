@@ -217,11 +217,13 @@ def is_zygote(pid, of=b""):
         if Path(f"/proc/{pid}/comm").read_text() in ("cellblock-keep\n", "cellblock-warm\n"):
             return not of
         environ = Path(f"/proc/{pid}/environ").read_bytes()
+        if b"\0CELLBLOCK_ZYGOTE=" not in environ or of not in environ:
+            return False
         depths = [
             Path(f"/proc/{each}/status").read_text().split("\nNSpid:")[1].split("\n")[0].split()
             for each in ("self", pid)
         ]
-        return b"\0CELLBLOCK_ZYGOTE=" in environ and of in environ and len(depths[1]) == len(depths[0]) + 1
+        return len(depths[1]) == len(depths[0]) + 1
     except OSError:
         return False
 

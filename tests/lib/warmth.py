@@ -30,7 +30,7 @@ def await_true(what, condition, seconds=200):
         found = condition()
         if found:
             return found
-        time.sleep(0.05)  # nobody tells of a zygote's start
+        time.sleep(0.25)  # nobody tells of a zygote's start, and each look asks all of them
     raise AssertionError(f"{what}: not within {seconds} s")
 
 
