@@ -28,13 +28,10 @@ exec "$@"
 """
 
 
-def program():
-    return kernels.spec_argv()[0][0]
-
-
 def explain(folder, *args, env=None, before=()):
+    program, _, *python = kernels.spec_argv()[0]
     return subprocess.run(
-        [*before, program(), "explain", "--json", *args],
+        [*before, program, "explain", "--json", *python[: python.index("-f")], *args],
         cwd=folder,
         env={**os.environ, **(env or {})},
         capture_output=True,
