@@ -1,11 +1,16 @@
-# Warnings and hardening. Probed, not assumed: gcc 12 and clang 14 differ.
+# Warnings and hardening. Probed, not assumed: gcc 12 and clang 14 differ. Each probe is a build, so all are tried at
+# once first, and one by one only where that fails.
 include(CheckCCompilerFlag)
 
 function(cb_add_flags)
+	string(MD5 all "${ARGN}")
+	check_c_compiler_flag("${ARGN}" HAVE_ALL_${all})
 	foreach(flag ${ARGN})
 		string(MAKE_C_IDENTIFIER "HAVE${flag}" name)
-		check_c_compiler_flag(${flag} ${name})
-		if(${name})
+		if(NOT HAVE_ALL_${all})
+			check_c_compiler_flag(${flag} ${name})
+		endif()
+		if(HAVE_ALL_${all} OR ${name})
 			add_compile_options(${flag})
 		endif()
 	endforeach()
