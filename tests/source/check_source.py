@@ -9,6 +9,7 @@ stands between a '{' and a '}' of their own in column 0; the rule `braces` refus
 """
 
 import ast
+import functools
 import os
 import re
 import sys
@@ -58,16 +59,21 @@ def layer_of(path):
     return max((f for f in LAYERS if path.startswith(f + "/")), key=len, default=None)
 
 
+COMMENT_OR_LITERAL = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+
+
 def strip_c(lines):
     """The lines without comments, with string and character literals emptied."""
-    text = "\n".join(lines)
-    pattern = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+    return stripped("\n".join(lines)).split("\n")
 
+
+@functools.lru_cache(maxsize=1)  # several rules ask for the same file's
+def stripped(text):
     def blank(match):
         found = match.group()
         return '""' if found[0] in "\"'" else "\n" * found.count("\n")
 
-    return pattern.sub(blank, text).split("\n")
+    return COMMENT_OR_LITERAL.sub(blank, text)
 
 
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -132,9 +138,11 @@ def c_functions(lines):
 
 
 def python_functions(lines):
-    for node in ast.walk(ast.parse("\n".join(lines))):
+    nodes = [ast.parse("\n".join(lines))]
+    for node in nodes:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield node.name, node.lineno, node.end_lineno - node.lineno + 1
+        nodes += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr)]  # no def is in one
 
 
 def lengths(path, lines):
