@@ -4,6 +4,7 @@ import asyncio
 import base64
 import os
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +15,9 @@ from mcp.client import Client  # noqa: E402
 from mcp.client.stdio import StdioServerParameters  # noqa: E402
 from mcp.shared.exceptions import MCPError  # noqa: E402
 
-from cellblock.mcp._server import INSTRUCTIONS, MAX_FILE  # noqa: E402
+from cellblock import SandboxError, _launch  # noqa: E402
+from cellblock._policy import refused  # noqa: E402
+from cellblock.mcp._server import INSTRUCTIONS, MAX_FILE, CommandSandbox  # noqa: E402
 from cellblock.mcp._sessions import Sessions  # noqa: E402
 
 pytestmark = pytest.mark.once
@@ -342,6 +345,34 @@ def test_wrong_arguments_are_told(serve):
         assert (await client.call_tool("run_shell", {})).is_error
 
     serve(body)
+
+
+def test_cures_name_options_of_the_command(serve):
+    async def body(client):
+        told = (await client.call_tool("run_python", {"code": "1"})).content[0].text
+        assert "Name a folder of its own with --workspace or workspace.path, " in told, told
+
+    serve(body, "--workspace", "/")
+
+
+@pytest.mark.parametrize("option, cure", [
+    ("workspace", "with --workspace."), ("python", "with `cellblock install --prefix /p --python`."),
+])
+def test_what_the_command_calls_an_option_of_the_kernels(option, cure):
+    sandbox = CommandSandbox("agent")
+    sandbox._process = SimpleNamespace(argv=["/p/bin/cellblock"])
+    assert str(refused(f"IsolationError: no jail: x. Name one with --{option}.", sandbox._word)).endswith(cure)
+    sandbox._process = None
+
+
+def test_a_program_that_is_not_there_is_no_matter_of_keywords(monkeypatch, tmp_path):
+    monkeypatch.delenv("CELLBLOCK", raising=False)
+    monkeypatch.setenv("PATH", os.fspath(tmp_path))
+    monkeypatch.setattr(sys, "prefix", os.fspath(tmp_path))
+    monkeypatch.setattr(_launch, "__file__", os.fspath(tmp_path / "lib/python3/site-packages/cellblock/_launch.py"))
+    with pytest.raises(SandboxError, match="name it by .CELLBLOCK") as caught:
+        asyncio.run(CommandSandbox("agent").start())
+    assert "binary=" not in str(caught.value)
 
 
 @pytest.mark.parametrize("words, said", [

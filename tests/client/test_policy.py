@@ -135,11 +135,11 @@ def test_a_cure_is_a_keyword(make, how, cure):
 def test_where_others_gave_the_words_they_stay():
     """A kernel that was connected to has a command line, and this program gave it no keywords."""
     text = "IsolationError: no jail: workspace: workspace.path /x: gone. Name an existing folder with --workspace."
-    assert type(refused(text, False)) is SandboxError and str(refused(text, False)) == text
+    assert type(refused(text, None)) is SandboxError and str(refused(text, None)) == text
     install = "IsolationError: no jail: interpreter: /x. Name a Python: cellblock install --user --python EXE."
-    assert str(refused(install, True)) == install, "a command as a whole"
+    assert str(refused(install, "{}=".format)) == install, "a command as a whole"
     named = "IsolationError: no jail: workspace: workspace.path /policy: x: No such file"
-    assert type(refused(named, True)) is SandboxError
+    assert type(refused(named, "{}=".format)) is SandboxError
 
 
 def test_no_program(make, monkeypatch, tmp_path):

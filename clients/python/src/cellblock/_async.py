@@ -309,8 +309,12 @@ class AsyncSandbox(AsyncRunner):
         self._make(connector(os.fspath(where), token, kernel_name), tools, on_input, grace)
         return self
 
+    def _word(self, option: str) -> Optional[str]:
+        """What an option of the kernel's is called by who made this sandbox; None: there is no such thing."""
+        return f"{option}="
+
     async def _launch(self) -> Connected:
-        binary = find_binary(self._binary)
+        binary = find_binary(self._binary, self._word("binary"))
         arguments = [*interpreter_arguments(binary, self._python), *self.policy.arguments()]
         p = await made_in_a_thread(lambda: Process(arguments, binary), Process.release)
         self._process = p
@@ -329,7 +333,7 @@ class AsyncSandbox(AsyncRunner):
         except SandboxClosedError:
             raise
         except SandboxError as e:
-            raise refused(str(e), self._process is not None) from None
+            raise refused(str(e), None if self._process is None else self._word) from None
         limits = reply.content.get("limits")
         most = limits.get("message") if isinstance(limits, dict) else None
         if type(most) is int and most > 0:

@@ -31,14 +31,14 @@ PREFIX = "cellblock-client-"
 FRESH = 3600.0  # seconds: an empty folder may be one that its program is about to lock
 
 
-def find_binary(named: Optional[str] = None) -> str:
-    """The program `cellblock`: the one named, $CELLBLOCK, that of this Python's prefix, the one on PATH."""
+def find_binary(named: Optional[str] = None, keyword: Optional[str] = "binary=") -> str:
+    """The program `cellblock`: the one named (by `keyword`), $CELLBLOCK, that of this Python's prefix, that on PATH."""
     if not sys.platform.startswith("linux"):
         raise SandboxError(
             f"Cellblock's kernels run on Linux only, and this is {sys.platform}. "
             "Use Sandbox.connect() with the URL of a Jupyter server or gateway on a Linux machine."
         )
-    for what, path in (("binary=", named), ("$CELLBLOCK", os.environ.get("CELLBLOCK"))):
+    for what, path in ((keyword, named), ("$CELLBLOCK", os.environ.get("CELLBLOCK"))):
         if path:
             found = shutil.which(path)
             if found:
@@ -53,11 +53,11 @@ def find_binary(named: Optional[str] = None) -> str:
     found = shutil.which("cellblock")
     if found:
         return os.path.abspath(found)
+    given, ways = (f"{keyword} (not given), ", f"{keyword} or $CELLBLOCK") if keyword else ("", "$CELLBLOCK")
     raise SandboxError(
-        "the program `cellblock` was not found. Searched: binary= (not given), $CELLBLOCK (not set), "
-        f"{', '.join(beside)}, "
+        f"the program `cellblock` was not found. Searched: {given}$CELLBLOCK (not set), {', '.join(beside)}, "
         f"PATH ({os.environ.get('PATH', '')}). Install it (`pip install cellblock`, or ./demo in the sources), or "
-        "name it by binary= or $CELLBLOCK."
+        f"name it by {ways}."
     )
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import os
 import re
-from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, Union
 
 from ._errors import CellblockError, PolicyError, SandboxError
 
@@ -17,11 +17,12 @@ _OPTION = re.compile(r"\bwith --(workspace|python)\b")
 _WRONG_POLICY = "IsolationError: no jail: policy: "
 
 
-def refused(text: str, started_here: bool) -> CellblockError:
-    """The error for what the kernel says of a jail that can't be had. `started_here`: by keywords of this program, so
-    that they are its words for a cure; how we say them to the kernel is our own matter."""
-    if started_here:
-        text = _OPTION.sub(r"with \1=", text)
+def refused(text: str, word: Optional[Callable[[str], Optional[str]]]) -> CellblockError:
+    """The error for what the kernel says of a jail that can't be had. `word` gives what the kernel's options are called
+    by who had it started, so that a cure names that; how we say them to the kernel is our own matter. None: others
+    started it."""
+    if word is not None:
+        text = _OPTION.sub(lambda found: f"with {word(found[1]) or found[1]}", text)
     if not text.startswith(_WRONG_POLICY):
         return SandboxError(text)
     text = text[len(_WRONG_POLICY):]

@@ -102,10 +102,10 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     arguments = parser().parse_args(argv)
     try:
         from ._proxy import read_servers
-        from ._server import Options, Server
+        from ._server import CommandSandbox, Options, Server
     except ImportError as e:
         fail(f"the MCP SDK is not there ({e}); {CURE}")
-    from .. import AsyncSandbox, CellblockError
+    from .. import CellblockError
 
     try:
         chosen = policy(arguments)
@@ -115,7 +115,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     try:
         proxy = None if arguments.proxy is None else read_servers(arguments.proxy)
         options = Options(arguments.files, arguments.checkpoints, arguments.sessions, arguments.lifetime, shared, proxy)
-        server = Server(lambda s: AsyncSandbox(chosen, tools=s.tools), options)
+        server = Server(lambda s: CommandSandbox(chosen, tools=s.tools), options)
         if shared:
             from ._http import serve
 

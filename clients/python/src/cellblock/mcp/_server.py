@@ -12,6 +12,7 @@ import base64
 import codecs
 import contextlib
 import dataclasses
+import os
 import time
 from typing import Annotated, Any, AsyncIterator, Callable, Coroutine, Optional, TypeVar, Union
 
@@ -101,6 +102,16 @@ class Changes(_reply.Reply):
     """What an overlay workspace changed, beside the folder that it shows."""
 
     changes: list[dict[str, Any]]
+
+
+class CommandSandbox(AsyncSandbox):
+    """A sandbox that a command line describes: errors name its options, and no keywords."""
+
+    def _word(self, option: str) -> Optional[str]:
+        if option == "python" and self._process is not None:  # that of the kernelspec beside the program
+            prefix = os.path.dirname(os.path.dirname(self._process.argv[0]))
+            return f"`cellblock install --prefix {prefix} --python`"
+        return "--workspace" if option == "workspace" else None
 
 
 def _told(error: Exception, session: Optional[McpSession]) -> str:
