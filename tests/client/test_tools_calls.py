@@ -15,7 +15,7 @@ pytest.importorskip("msgspec")
 from cellblock import _schema, _tools  # noqa: E402
 from cellblock._schema import bound_names  # noqa: E402
 from cellblock._session import Serving, _fitted, serving  # noqa: E402
-from cellblock._tools import Dispatcher, tool  # noqa: E402
+from cellblock._tools import Bare, Dispatcher, Limits, tool  # noqa: E402
 
 pytestmark = pytest.mark.once
 COUNT = iter(range(10**9))
@@ -662,6 +662,51 @@ def test_arguments_are_looked_through_once():
     long = {"k" * 2_000_000: [0] * 500_000 + [{"no": 1}]}
     assert _schema._unlike(long, {k: [*v[:-1], {}] for k, v in long.items()}) == (
         f".{'k' * 2_000_000}[500000].no", "Object contains unknown field")
+
+
+class Looks(Bare):
+    """A tool that looks at a list of numbers for long."""
+
+    name, description, is_async, awaitable = "looks", "", False, False
+    input_schema, limits = {"type": "object"}, Limits(max_calls=2)
+
+    def __init__(self):
+        self.begun, self.gate, self.threads = threading.Event(), threading.Event(), []
+
+    def bind(self, args, kwargs):
+        self.threads.append(threading.current_thread().name)
+        if len(args[0]) > 1:
+            self.begun.set()
+            if not self.gate.wait(60):
+                raise ValueError("the loop stood still")
+        return {"x": args[0]}
+
+    def prepare(self, given):
+        return lambda: len(given["x"])
+
+
+def test_large_arguments_are_looked_through_beside_the_loop():
+    """Other calls, and other sandboxes, are served meanwhile."""
+    looks = Looks()
+    dispatcher = Dispatcher([looks, add])
+
+    async def main():
+        large = asyncio.ensure_future(dispatcher.answer([call("looks", [0] * 2000), call("looks", "x" * 5_000_000)]))
+        while not looks.begun.is_set():
+            await asyncio.sleep(0.01)
+        small = await dispatcher.answer([call("looks", [0]), call("add", 1)])
+        looks.gate.set()
+        return small + await large + await dispatcher.answer([call("looks", [0])])
+
+    try:
+        small, added, large, refused, over = asyncio.run(main())
+    finally:
+        dispatcher.close()
+    assert (small["ok"], added["ok"], large["ok"]) == (1, 3, 2000)
+    assert refused["completed"] is False and refused["error"] == {
+        "type": "ValueError", "message": "arguments of looks: more than 4194304 bytes (max_bytes of the tool)"}
+    assert over["error"]["type"] == "ToolLimitError"
+    assert looks.threads == ["cellblock-check", threading.current_thread().name, threading.current_thread().name]
 
 
 def test_nothing_is_kept_of_a_run_that_has_ended():

@@ -51,7 +51,7 @@ MAX_BITS = 14_280  # of a number: at 4300 characters, likewise
 MAX_TEXT = 4000  # of an error's message
 ROUND = 1000  # calls in one round trip
 CALLS = 100_000  # calls of one run
-QUICK = 1000  # bytes of arguments that are made ready for `approve` in the loop: a thousand calls may come at once
+QUICK = 1000  # bytes of arguments that are checked and shown in the loop: a thousand calls may come at once
 
 Approve = Callable[["Call"], Union[bool, str, Awaitable[Union[bool, str]]]]
 Answer = dict[str, Any]
@@ -342,6 +342,15 @@ def measure(value: Any, most: int) -> int:
     return size
 
 
+def _is_quick(value: Any, most: int) -> bool:
+    """Whether `measure` has nothing to object, and it was soon done."""
+    try:
+        measure(value, min(most, QUICK))
+    except ValueError:
+        return False
+    return True
+
+
 def _plain(value: Any) -> Any:
     """What msgspec does not know: pydantic models, numpy's numbers and arrays."""
     if is_model(type(value)):
@@ -388,6 +397,21 @@ class _Run:
         self.calls: collections.Counter[str] = collections.Counter()
 
 
+def _fit(chosen: Bare, args: list[Any], kwargs: dict[str, Any]) -> tuple[dict[str, Any], Callable[[], Any]]:
+    """The arguments by name, and what calls the tool with them. Refused where they do not fit."""
+    name = chosen.name
+    try:
+        measure([args, kwargs], chosen.limits.max_bytes)
+        given = chosen.bind(args, kwargs)
+        return given, chosen.prepare(given)
+    except TypeError as e:
+        raise Refused("TypeError", f"{name}() {e}") from None
+    except (ValueError, RecursionError) as e:
+        raise Refused("ValueError", f"arguments of {name}: {e}") from None
+    except Exception as e:  # of a validator of the user's, say
+        raise Refused("ValueError", f"arguments of {name}: {type(e).__name__}: {_text(e)}") from None
+
+
 @dataclasses.dataclass(frozen=True)
 class _Checked:
     call: Optional[Callable[[], Call]]  # None where nobody is asked
@@ -410,6 +434,7 @@ class Dispatcher:
             self.tools[made.name] = made
         self._threads = Threads(THREADS, "cellblock-tool")
         self._askers = Threads(THREADS, "cellblock-approve")
+        self._checkers = Threads(1, "cellblock-check")
         self._places: dict[str, asyncio.Semaphore] = {}
         self._runs: dict[str, _Run] = {}  # by name, while they run: `over` takes them out
         self._going: set[asyncio.Future[Any]] = set()
@@ -421,8 +446,8 @@ class Dispatcher:
 
     def close(self) -> None:
         """Ends the threads that are idle; what runs ends by itself."""
-        self._threads.close()
-        self._askers.close()
+        for threads in (self._threads, self._askers, self._checkers):
+            threads.close()
 
     async def answer(self, calls: object) -> list[Answer]:
         """One answer for each call, in their order: {"id", "ok": value} or {"id", "error": {"type", "message"}}.
@@ -463,7 +488,7 @@ class Dispatcher:
 
     async def _served(self, said: object, run: _Run) -> Answer:
         try:
-            checked = self._check(said, run)
+            checked = await self._check(said, run)
             await self._approved(checked)
             answer = await self._call(checked)
         except Refused as e:
@@ -472,8 +497,8 @@ class Dispatcher:
             answer = _failure("ToolCallError", f"the call can't be served: {type(e).__name__}")
         return {"id": _id(said), **answer}
 
-    def _check(self, said: object, run: _Run) -> _Checked:
-        """The call, if it may run: everything that came from the jail is looked at here."""
+    def _chosen(self, said: object, run: _Run) -> tuple[str, Bare, list[Any], dict[str, Any]]:
+        """The id of the call, its tool, and arguments, at which nobody has looked yet."""
         if not isinstance(said, dict):
             raise Refused("ToolCallError", "a call must be an object with id, tool, args and kwargs")
         name, identity = said.get("tool"), said.get("id")
@@ -490,18 +515,21 @@ class Dispatcher:
             raise Refused("ToolCallError", f"there is no tool '{shown}'")
         if not isinstance(args, list) or not isinstance(kwargs, dict):
             raise Refused("ToolCallError", "args must be a list and kwargs an object")
-        chosen = self.tools[name]
-        try:
-            size = measure([args, kwargs], chosen.limits.max_bytes)
-            given = chosen.bind(args, kwargs)
-            start = chosen.prepare(given)
-        except TypeError as e:
-            raise Refused("TypeError", f"{name}() {e}") from None
-        except (ValueError, RecursionError) as e:
-            raise Refused("ValueError", f"arguments of {name}: {e}") from None
-        except Exception as e:  # of a validator of the user's, say
-            raise Refused("ValueError", f"arguments of {name}: {type(e).__name__}: {_text(e)}") from None
-        most = chosen.limits.max_calls
+        return identity, self.tools[name], args, kwargs
+
+    async def _check(self, said: object, run: _Run) -> _Checked:
+        """The call, if it may run: everything that came from the jail is looked at here. At arguments that are large
+        in a thread: it goes by values, of which there may be millions."""
+        identity, chosen, args, kwargs = self._chosen(said, run)
+        quick = _is_quick([args, kwargs], chosen.limits.max_bytes)
+        if quick:
+            given, start = _fit(chosen, args, kwargs)
+        else:
+            fitted, error = await outcome_of_call(self._checkers, _fit, chosen, args, kwargs)
+            if error is not None:
+                raise error
+            given, start = fitted
+        name, most = chosen.name, chosen.limits.max_calls
         if most is not None and run.calls[name] >= most:
             raise Refused("ToolLimitError", f"{name} may be called {most} times in one run (max_calls)")
         run.calls[name] += 1
@@ -509,7 +537,7 @@ class Dispatcher:
         def call() -> Call:
             return Call(identity, name, frozen(given, escaped), frozen(given))
 
-        return _Checked(call if chosen.limits.approve is not None else None, size <= QUICK, chosen, start)
+        return _Checked(call if chosen.limits.approve is not None else None, quick, chosen, start)
 
     async def _approved(self, checked: _Checked) -> None:
         ask = checked.tool.limits.approve
