@@ -124,7 +124,13 @@ static int dispatch(const char *command, const struct options *o)
 
 int main(int argc, char **argv)
 {
-	static const char *const commands[] = { "broker", "run", "explain", "doctor", "apparmor-profile" };
+	static const struct {
+		const char *name, *starter; /* as errors begin: with the command that people give */
+	} commands[] = { { "broker", "cellblock-jail" },
+			 { "run", "cellblock run" },
+			 { "explain", "cellblock explain" },
+			 { "doctor", "cellblock doctor" },
+			 { "apparmor-profile", "cellblock-jail" } };
 	struct options options = { .fd = -1, .spec_fd = -1 };
 	enum cb_log_level level = CB_LOG_WARNING;
 	const char *wanted = getenv("CELLBLOCK_LOG");
@@ -144,13 +150,13 @@ int main(int argc, char **argv)
 		return cb_fd_end_stdio("cellblock-jail", 0);
 	}
 	for (size_t i = 0; argc > 1 && i < CB_COUNT(commands); i++) {
-		if (strcmp(argv[1], commands[i]) != 0)
+		if (strcmp(argv[1], commands[i].name) != 0)
 			continue;
 		r = parse(argc - 1, argv + 1, &options);
 		if (r == 0)
-			r = dispatch(commands[i], &options);
+			r = dispatch(commands[i].name, &options);
 		cb_strv_release(&options.kernelspecs);
-		return cb_fd_end_stdio("cellblock-jail", r == CB_E_USAGE ? 2 : r);
+		return cb_fd_end_stdio(commands[i].starter, r == CB_E_USAGE ? 2 : r);
 	}
 	(void)usage(argc > 1 ? "unknown command" : "a command is missing", argc > 1 ? argv[1] : "");
 	return 2;

@@ -522,7 +522,7 @@ int cb_explain_main(int spec_fd, bool json)
 	int r = cb_jail_spec_from_fd(spec_fd, &spec, &err);
 
 	if (r < 0)
-		fprintf(stderr, "cellblock-jail: %s\n", err.text);
+		fprintf(stderr, "cellblock explain: %s\n", err.text);
 	else
 		r = explain(&spec, json);
 	cb_jail_spec_release(&spec);
