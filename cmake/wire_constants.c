@@ -62,6 +62,7 @@ int main(int argc, char **argv)
 		"STDOUT = %u\nSTDERR = %u\n",
 		CB_GUEST_FD_WIRE, CB_GUEST_FD_LOG, CB_GUEST_FD_TWIN_CONTROL, CB_GUEST_FD_REGISTRY, CB_GUEST_FD_SIDE,
 		CB_WIRE_STDOUT, CB_WIRE_STDERR);
+	fprintf(f, "OLDEST_IPYTHON = \"%s\"\n", CB_GUEST_OLDEST_IPYTHON);
 	fprintf(f, "NUDGE = %d\nLET_GO = %d\n", CB_WIRE_NUDGE, CB_WIRE_LET_GO);
 	fprintf(f,
 		"TWIN_CONTROL_BIRTH = %d\nTWIN_CONTROL_BREED = %d\nTWIN_CONTROL_WAKE = %d\n"

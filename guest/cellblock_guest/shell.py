@@ -10,7 +10,7 @@ import builtins
 import sys
 from os import environ, getcwd
 
-from . import context, debuggers, ipykernel_shim, lazy_modules
+from . import context, debuggers, ipykernel_shim, lazy_modules, wire_constants as W
 
 with lazy_modules.stand_ins():
     from IPython.core import page
@@ -681,7 +681,7 @@ def make_shell(guest):
     from .profile import profile_config
 
     if not hasattr(CachingCompiler, "get_code_name"):
-        raise ImportError("IPython %s is older than 7.21" % release.version)
+        raise ImportError("IPython %s is older than %s" % (release.version, W.OLDEST_IPYTHON))
     if hasattr(interactiveshell, "PickleShareDB"):
         interactiveshell.PickleShareDB = SessionDB  # IPython 7 and 8 open one at once
     count_lines_of_cells(ultratb)

@@ -55,6 +55,9 @@
 #define CB_GUEST_FD_REGISTRY 6	   /* to pid 1: where twins register, see twin.h */
 #define CB_GUEST_FD_SIDE 7	   /* the side wire */
 
+/* With an older one, or none, cells run in plain mode. */
+#define CB_GUEST_OLDEST_IPYTHON "7.21"
+
 /* Numbers of signals; real-time ones, which nobody else uses. See above; the last to a guest that is held up in a
  * function which runs before or after each fork, while a twin is to be made: that function is to end. */
 #define CB_WIRE_NUDGE 60 /* and 61 */

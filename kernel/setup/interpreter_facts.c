@@ -3,10 +3,9 @@
  * Trust domain: supervisor, at start. */
 #include "interpreter_facts.h"
 
+#include <cellblock/wire.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#define OLDEST_IPYTHON_MINOR 21 /* of IPython 7, as guest/cellblock_guest/shell.py says */
 
 void cb_interpreter_release(struct cb_interpreter *i)
 {
@@ -25,10 +24,7 @@ void cb_interpreter_release(struct cb_interpreter *i)
 
 bool cb_interpreter_is_plain(const struct cb_interpreter *i)
 {
-	int major = 0, minor = 0;
-
-	return i->ipython_version == NULL || (sscanf(i->ipython_version, "%d.%d", &major, &minor) == 2 &&
-					      (major < 7 || (major == 7 && minor < OLDEST_IPYTHON_MINOR)));
+	return i->ipython_version == NULL || strverscmp(i->ipython_version, CB_GUEST_OLDEST_IPYTHON) < 0;
 }
 
 void cb_interpreter_ipython_text(const struct cb_interpreter *i, char ret[96])
@@ -36,8 +32,8 @@ void cb_interpreter_ipython_text(const struct cb_interpreter *i, char ret[96])
 	if (i->ipython_version == NULL)
 		snprintf(ret, 96, "no IPython: plain mode");
 	else if (cb_interpreter_is_plain(i))
-		snprintf(ret, 96, "IPython %s, which is older than 7.%d: plain mode", i->ipython_version,
-			 OLDEST_IPYTHON_MINOR);
+		snprintf(ret, 96, "IPython %s, which is older than " CB_GUEST_OLDEST_IPYTHON ": plain mode",
+			 i->ipython_version);
 	else
 		snprintf(ret, 96, "IPython %s", i->ipython_version);
 }

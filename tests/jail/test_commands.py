@@ -269,7 +269,7 @@ class Commands(unittest.TestCase):
         packages = next((self.folder / "v/lib").glob("python3*/site-packages"))
         (packages / "IPython").mkdir()
         (packages / "IPython/__init__.py").touch()
-        for version, plain in (("7.20.0", True), ("7.21.0", False), ("8.0.0", False), ("5.9", True)):
+        for version, plain in (("7.20.0", True), ("7.21.0", False), ("10.0.0", False), ("5.9", True)):
             about = packages / f"ipython-{version}.dist-info"
             about.mkdir()
             (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: ipython\nVersion: {version}\n")
