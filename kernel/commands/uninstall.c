@@ -88,17 +88,6 @@ char *cb_kernelspec_program(const char *folder, const char **ret_package)
 	return strdup(found != NULL ? found : named);
 }
 
-bool cb_kernelspec_is_rest(const char *folder)
-{
-	CB_AUTO_PATH kernel = cb_path_format("%s/kernel.json", folder);
-	json_auto_t *facts = NULL;
-	struct stat st;
-
-	if (kernel == NULL || lstat(kernel, &st) == 0 || errno != ENOENT)
-		return false;
-	return read_json(folder, "interpreter.json", &facts) == 0 && json_is_object(json_object_get(facts, "stamp"));
-}
-
 static int remove_at(int folder, const char *name, int flags)
 {
 	return unlinkat(folder, name, flags) < 0 && errno != ENOENT ? -errno : 0;
@@ -153,6 +142,31 @@ static bool is_temporary(int folder, const char *name)
 		ours = ours || strcmp(whole, cb_kernelspec_logos[i]) == 0;
 	return ours && fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
 	       (st.st_mode & 0777) == 0600;
+}
+
+/* A folder where nothing of `install` got its name but what was being written then. */
+static bool has_temporary(const char *path)
+{
+	CB_AUTO_FOLDER dir = cb_folder_open(AT_FDCWD, path, O_NOFOLLOW);
+	const struct dirent *entry;
+
+	while ((entry = cb_folder_next(dir)) != NULL)
+		if (is_temporary(dirfd(dir), entry->d_name))
+			return true;
+	return false;
+}
+
+bool cb_kernelspec_is_rest(const char *folder)
+{
+	CB_AUTO_PATH kernel = cb_path_format("%s/kernel.json", folder);
+	json_auto_t *facts = NULL;
+	struct stat st;
+	int r;
+
+	if (kernel == NULL || lstat(kernel, &st) == 0 || errno != ENOENT)
+		return false;
+	r = read_json(folder, "interpreter.json", &facts);
+	return r == -ENOENT ? has_temporary(folder) : r == 0 && json_is_object(json_object_get(facts, "stamp"));
 }
 
 int cb_kernelspec_remove_temporaries(int folder)

@@ -112,6 +112,8 @@ def test_what_an_interrupted_command_leaves(env, tmp_path):
     half(user, "full")
     half(user, "other")
     half(user, "link")
+    (user / "first").mkdir()  # it had written no file to its end
+    temporary(user / "first/interpreter.json.Ab12cd")
     (user / "other/interpreter.json").write_text("{}")  # somebody else's
     (user / "link/kernel.json").symlink_to("/no/such/disk/kernel.json")
     (user / "full/pycache/mine").write_text("")
@@ -127,6 +129,7 @@ def test_what_an_interrupted_command_leaves(env, tmp_path):
     (cache / "0123456789abcdef/logo-64x64.png").unlink()
     said = run("uninstall", "--all", "--dry-run", env=env)
     assert f"Would remove what is left of the kernelspec {user}/half\n" in said
+    assert f"Would remove what is left of the kernelspec {user}/first\n" in said
     assert f"Removed what was left of the kernelspec {user}/half\n" in run("uninstall", "--name", "half", env=env)
     assert not (user / "half").exists()
     half(user, "half")

@@ -238,6 +238,30 @@ class Commands(unittest.TestCase):
         self.assertIn("can't be written", done.stderr)
         self.assertEqual(os.listdir(folder), ["kernel.json"])
 
+    def test_a_first_install_that_is_killed_leaves_no_kernelspec(self):
+        """While it writes its first file, which a limit ends here. What it leaves can be removed."""
+        python = self.folder / "p/bin/python3"
+        python.parent.mkdir(parents=True)
+        paths = ["/" + "./" * (1900 + n) + "usr" for n in range(60)]
+        answer = {"version": "3.12.1", "ipython": None, "debugpy": False, "bash": None, "missing": paths}
+        python.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
+        python.chmod(0o755)
+        done = subprocess.run(
+            ["prlimit", "--fsize=131072", CELLBLOCK, "install", "--python", python],
+            cwd=self.work,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        self.assertEqual(done.returncode, -signal.SIGXFSZ, done.stderr)
+        folder = self.home / ".local/share/jupyter/kernels/cellblock"
+        (left,) = os.listdir(folder)
+        self.assertRegex(left, r"^interpreter\.json\.\w{6}$")
+        (folder / left).rename(folder / "interpreter.json.Ab12cd")  # chance may choose a word, which would be left
+        self.assertIn("what was left of the kernelspec", self.good("uninstall").stdout)
+        self.assertFalse(folder.exists())
+
     def test_what_could_not_be_written_is_told(self):
         for words in (["version"], ["help"], ["--help"], ["completion", "bash"], ["explain"], ["doctor"]):
             with open("/dev/full", "w") as full:
