@@ -172,24 +172,25 @@ class Output:
 
     def wake(self):
         """Makes the flusher tick; starts it when there is none."""
-        self.parked = False
-        if self._bell is None:
-            self._bell = allocate_lock()
-            self._bell.acquire()
-            started = False
+        bell = self._bell
+        if bell is None:
+            bell = allocate_lock()
+            bell.acquire()
+            self._bell, self.parked, started = bell, False, False
             try:
-                started = try_deaf(self._flusher)
+                started = try_deaf(self._flusher, bell)
             finally:
-                if not started:  # an interrupt; no more threads: what is held goes out with the next flush
-                    self._bell, self.parked = None, True
+                if not started:  # no more threads; an interrupt: one that began all the same ends at once
+                    self._bell, self.parked = None, True  # what is held goes out with the next flush
         else:
+            self.parked = False
             try:
-                self._bell.release()
+                bell.release()
             except RuntimeError:
                 pass
 
-    def _flusher(self):
-        bell, quiet = self._bell, 0
+    def _flusher(self, bell):
+        quiet = 0
         while bell is self._bell:
             bell.acquire(True, _TICK) if quiet < _QUIET_TICKS else self._park(bell)
             if quiet >= _QUIET_TICKS:

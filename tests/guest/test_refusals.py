@@ -102,6 +102,30 @@ def test_a_thread_of_the_guests_own_that_is_refused_is_no_cause_of_an_interrupt(
     assert "[cellblock]" not in said and "RuntimeError" not in said, said
 
 
+LATE_FLUSHER = """import os, sys, time
+from cellblock_guest import threads
+real, number = threads.start_new_thread, threads.get_native_id
+def start(*args):
+    real(*args)
+    os.kill(os.getpid(), 2)
+def late():
+    time.sleep(0.2)
+    return number()
+threads.start_new_thread, threads.get_native_id = start, late
+sys.stdout._output._bell, sys.stdout._output.parked = None, True
+print('x', end='')"""
+
+
+def test_a_thread_of_the_guests_own_that_begins_after_an_interrupt_just_ends(guest):
+    """What was printed as it was started is interrupted, and the next that prints starts another."""
+    assert guest.run(LATE_FLUSHER).error["ename"] == "KeyboardInterrupt"
+    assert guest.run("threads.start_new_thread, threads.get_native_id = real, number; time.sleep(1)").stderr == ""
+    guest.start("print('y', end='')\nimport threading; threading.Event().wait()")
+    guest.until("STREAM", lambda f: f.content.endswith("y"))
+    guest.interrupt()
+    assert guest.finish().error["ename"] == "KeyboardInterrupt"
+
+
 def test_notes(told):
     for name, (code, ename, says) in RAISED.items():
         result = told.run(code)
