@@ -40,7 +40,7 @@ def _start(mine, function, args):
     _starting.append(mine)
     try:
         start_new_thread(_run, (mine, function, args))
-    except RuntimeError:
+    except (RuntimeError, MemoryError):
         _starting.remove(mine)
         return False
     return True

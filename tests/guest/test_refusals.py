@@ -126,6 +126,16 @@ def test_a_thread_of_the_guests_own_that_begins_after_an_interrupt_just_ends(gue
     assert guest.finish().error["ename"] == "KeyboardInterrupt"
 
 
+def test_a_thread_of_the_guests_own_that_memory_does_not_allow(guest):
+    """It is none that is still to begin, for which Python's end would wait."""
+    code = "import sys\nfrom cellblock_guest import threads\ndef refuse(*_): raise MemoryError\n"
+    code += "real, threads.start_new_thread = threads.start_new_thread, refuse\n"
+    code += "sys.stdout._output._bell, sys.stdout._output.parked = None, True\nprint('x', end='')"
+    result = guest.run(code)
+    assert result.ok and result.stdout == "x", text_of(result)
+    assert guest.run("threads.start_new_thread = real; threads._starting").result == "[]"
+
+
 def test_notes(told):
     for name, (code, ename, says) in RAISED.items():
         result = told.run(code)
