@@ -378,7 +378,7 @@ class Refusals:
         if now and (now[0] > blocks or now[1] > files or anew):
             print(
                 "[cellblock] workspace.path: what was written is lost. %s" % self.says["workspace.note"],
-                file=sys.stderr,
+                file=sys.__stderr__,  # what a cell has put in the place of the other may raise
             )
 
     def _protected(self, path):

@@ -268,6 +268,22 @@ def test_what_is_missed_in_an_empty_folder(new_guest, tmp_path):
         assert "[cellblock]" not in text_of(guest.run(code)), code
 
 
+WRITTEN = """import io, sys
+from itertools import cycle
+from cellblock_guest.refusals import Refusals
+grows = cycle([(0, 0, set()), (1, 0, set())])
+Refusals._written = property(lambda self: next(grows), lambda self, value: None)
+shown, sys.stderr = sys.stderr, io.StringIO()
+sys.stderr.close()"""
+
+
+def test_what_is_lost_in_an_empty_folder_is_said_whatever_stderr_is(new_guest, tmp_path):
+    """Of a cell's own making it may take nothing; Python ended of that."""
+    guest = in_an_empty_folder(new_guest, tmp_path)
+    assert "what was written is lost. this is an empty folder" in guest.run(WRITTEN).stderr
+    assert guest.run("sys.stderr = shown; 1").result == "1"
+
+
 @pytest.mark.usefixtures("ipython")
 def test_what_commands_miss_in_an_empty_folder(new_guest, tmp_path):
     guest = in_an_empty_folder(new_guest, tmp_path)
