@@ -213,8 +213,10 @@ class Twins:
         if between == 0:
             self._be_twin(number, fds)
             return left
-        left["native"], left["native_of"] = native_threads()
-        _reap(between)  # if it made no twin, the supervisor sees the socket's end; else it waits the longer for this
+        try:
+            left["native"], left["native_of"] = native_threads()
+        finally:
+            _reap(between)  # if it made no twin, the supervisor sees the socket's end; else it waits the longer for it
         return left
 
     def _take(self, number):

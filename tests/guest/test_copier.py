@@ -522,6 +522,26 @@ def test_stdout_that_was_put_aside_in_a_copy_by_fork(new_guest):
     assert guest.run("os.write(saved, b'said')").fd1 == b"said"
 
 
+FAILS = """
+from cellblock_guest import twins
+known = twins.native_threads
+def native_threads(): raise MemoryError
+twins.native_threads = native_threads
+"""
+
+
+def test_a_copy_by_fork_that_fails_leaves_no_child(new_guest):
+    """The process between is nobody's whom user code may wait for."""
+    guest = new_guest()
+    guest.copied()
+    assert guest.run(TOO_MANY).ok and guest.run(FAILS).ok
+    twin = guest.ask_for_checkpoint()
+    assert guest.finish("CHECKPOINT_REPLY").reply["status"] == "error"
+    twin.drop()
+    waits = "try: print(os.waitpid(-1, os.WNOHANG))\nexcept ChildProcessError: print('none')"
+    assert guest.run("twins.native_threads = known\n" + waits).stdout == "none\n"
+
+
 AT_WORK = """
 import os, time
 from cellblock_guest import twins
