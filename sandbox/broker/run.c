@@ -44,7 +44,7 @@ struct run {
 	bool in_flight;	   /* it was killed for descriptors on their way */
 	double timeout;	   /* seconds; 0 = none */
 	int64_t deadline;  /* milliseconds of the monotonic clock; < 0 = none */
-	bool timed_out, exited;
+	bool overdue, timed_out, exited; /* timed_out: the command itself */
 	int status;
 };
 
@@ -67,14 +67,26 @@ static void pass_on(const struct run *run, int number)
 
 static void on_deadline(struct run *run)
 {
-	if (run->timed_out) {
+	if (run->overdue) {
 		(void)syscall(SYS_pidfd_send_signal, run->jail.pidfd, SIGKILL, NULL, 0);
 		run->deadline = -1;
 		return;
 	}
-	run->timed_out = true;
+	run->overdue = true;
 	run->deadline = cb_now_ms() + GRACE_MS;
-	pass_on(run, SIGTERM);
+	run->timed_out = !run->exited; /* else it was in time, and what is left of the jail takes long to end */
+	if (run->timed_out)
+		pass_on(run, SIGTERM);
+}
+
+/* Milliseconds; -1 = there is none. */
+static int until_deadline(const struct run *run)
+{
+	int64_t left = run->deadline - cb_now_ms();
+
+	if (run->deadline < 0)
+		return -1;
+	return left < 0 ? 0 : left > INT32_MAX ? INT32_MAX : (int)left;
 }
 
 static void on_signal(struct run *run)
@@ -131,26 +143,23 @@ static void watch(struct run *run)
 				      { .fd = run->signals, .events = POLLIN },
 				      { .fd = run->jail.pidfd, .events = POLLIN },
 				      { .fd = run->jail.notifier.pidfd, .events = POLLIN } };
-		int64_t left = run->deadline < 0 ? -1 : run->deadline - cb_now_ms();
-		int wait = left > INT32_MAX ? INT32_MAX : (int)left, n = 0;
+		int wait = until_deadline(run), n;
 
 		if (run->watched)
 			wait = look(run, wait);
 		if (!run->outline->from_root && !run->in_flight)
 			wait = look_at_descriptors(run, wait);
-		if (left >= 0 || run->deadline < 0)
-			n = poll(p, 4, wait);
-		if (n == 0 && run->deadline >= 0 && cb_now_ms() >= run->deadline)
-			on_deadline(run);
-		if (n <= 0)
-			continue;
-		if (p[3].revents != 0)
+		n = poll(p, 4, wait);
+		if (n > 0 && p[3].revents != 0)
 			cb_notify_died(run->outline, &run->jail.group, &run->jail.notifier);
-		if (p[1].revents != 0)
+		if (n > 0 && p[1].revents != 0)
 			on_signal(run);
-		if (p[0].revents != 0)
+		if (n > 0 && p[0].revents != 0)
 			on_link(run);
-		ended = p[2].revents != 0 && p[0].revents == 0;
+		ended = n > 0 && p[2].revents != 0 && p[0].revents == 0;
+		/* last: who was stopped itself hears first what has ended meanwhile */
+		if (!ended && run->deadline >= 0 && cb_now_ms() >= run->deadline)
+			on_deadline(run);
 	}
 }
 

@@ -480,6 +480,20 @@ class Commands(unittest.TestCase):
         self.assertEqual(self.cellblock("run", "--workspace", "/no/such", "true").returncode, 2)
         self.assertEqual(self.cellblock("run").returncode, 2)
 
+    def test_a_command_that_ended_while_run_was_stopped_itself(self):
+        """As by Ctrl-Z: the limit of time has passed when it looks again, and it is not the command that ran over."""
+        wait = "echo going; until [ -e stopped ]; do sleep 0.05; done; exit 3"
+        run = [CELLBLOCK, "run", "--timeout", "5", "sh", "-c", wait]
+        both = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(run, cwd=self.work, env=self.env, stdin=subprocess.DEVNULL, text=True, **both) as done:
+            self.assertEqual(done.stdout.readline(), "going\n")
+            time.sleep(0.5)  # until it waits
+            done.send_signal(signal.SIGSTOP)
+            (self.work / "stopped").touch()
+            time.sleep(5.5)
+            done.send_signal(signal.SIGCONT)
+            self.assertEqual((done.wait(60), done.stderr.read()), (3, ""))
+
     def test_run_keeps_the_environment_out(self):
         done = self.good("run", "env", SECRET="s", LC_TIME="C")
         names = {line.split("=")[0] for line in done.stdout.splitlines()}
