@@ -15,6 +15,7 @@
 #include "jail_spec.h"
 
 #define STEP "interpreter"
+#define MARK "\ncellblock run: " /* begins what the launcher says itself */
 
 static int make_spec(const struct cb_interpreter *interpreter, const char *script, const char *guest_dir,
 		     struct cb_jail_spec *spec)
@@ -45,26 +46,40 @@ static int make_spec(const struct cb_interpreter *interpreter, const char *scrip
 	return r < 0 || spec->cwd == NULL || spec->hostname == NULL || spec->workspace_target == NULL ? -ENOMEM : 0;
 }
 
-/* The launcher's own words are a line with the cause and one with the cure; of the interpreter's the last line says
- * why. `errors` begins with a newline. */
+/* Where the launcher gave no jail its words are a line with the cause and one with the cure. Of a jail that it gave the
+ * first may be a note, which is none; a cause is that it killed it. */
+static char *launchers_cause(char *text, int status)
+{
+	static const char not_started[] = " can't be started: ";
+	int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+	char *first = strstr(text, MARK);
+
+	if (first == NULL || code == 125)
+		return first;
+	if ((code == 126 || code == 127) &&
+	    memmem(first + 1, strcspn(first + 1, "\n"), not_started, strlen(not_started)) != NULL)
+		return first;
+	return strstr(first, MARK "killed");
+}
+
+/* Of the interpreter's words the last line says why. `errors` begins with a newline. */
 static int not_run(const struct cb_interpreter *interpreter, int status, struct cb_buf *errors, struct cb_err *err)
 {
-	static const char mark[] = "\ncellblock run: ";
 	const char *why = "it wrote nothing";
 	char *cause = NULL, *cure = NULL, how[64];
 
 	while (errors->len > 0 && errors->data[errors->len - 1] == '\n')
 		errors->len--;
 	if (errors->len > 0 && cb_buf_append(errors, "", 1) == 0) {
-		cause = strstr((char *)errors->data, mark);
-		cure = cause != NULL ? strstr(cause + 1, mark) : NULL;
+		cause = launchers_cause((char *)errors->data, status);
+		cure = cause != NULL ? strstr(cause + 1, MARK) : NULL;
 		why = strrchr((char *)errors->data, '\n') + 1;
 	}
 	if (cause != NULL) {
-		cause += strlen(mark);
+		cause += strlen(MARK);
 		cause[strcspn(cause, "\n")] = '\0';
 		return cb_err_set(err, WEXITSTATUS(status) == 125 ? CB_E_DENIED : -EIO, STEP,
-				  cure != NULL ? cure + strlen(mark) : "See what `cellblock doctor` says.",
+				  cure != NULL ? cure + strlen(MARK) : "See what `cellblock doctor` says.",
 				  "%s could not be asked in a jail: %s", interpreter->executable, cause);
 	}
 	if (WIFSIGNALED(status))
