@@ -8,6 +8,7 @@
 #include "rooms.h"
 #include "policy/workspace.h"
 #include "requests.h"
+#include "setup/interpreter_facts.h"
 #include "setup/isolation_level.h"
 
 /* Of the banner what does not fit is left out. */
@@ -69,7 +70,7 @@ static void write_banner(struct cb_kernel *k, struct cb_json *j)
 static void write_python(struct cb_kernel *k, struct cb_json *j)
 {
 	const char *version = k->interpreter->version, *dot = strrchr(version, '.');
-	bool ipython = k->interpreter->ipython_version != NULL;
+	bool ipython = !cb_interpreter_is_plain(k->interpreter);
 	char url[64];
 
 	snprintf(url, sizeof(url), "https://docs.python.org/%.*s", (int)(dot != NULL ? dot - version : 1), version);

@@ -54,6 +54,27 @@ static void test_before_the_guest(void **state)
 	rig_msg_free(&m);
 }
 
+/* What cells get decides how they are shown, not what is installed. */
+static void test_lexer(void **state)
+{
+	static char old[] = "7.20.0", new[] = "7.21.0";
+	static const struct {
+		char *ipython;
+		const char *lexer;
+	} known[] = { { NULL, "python3" }, { old, "python3" }, { new, "ipython3" } };
+	struct rig *r = *state = rig_new();
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+		r->interpreter.ipython_version = known[i].ipython;
+		const char *id = rig_send(r, RIG_SHELL, "kernel_info_request", NULL, NULL);
+		struct rig_msg m = rig_take(r, RIG_SHELL, "kernel_info_reply", id);
+		json_t *language = json_object_get(m.content, "language_info");
+
+		assert_string_equal(json_string_value(json_object_get(language, "pygments_lexer")), known[i].lexer);
+		rig_msg_free(&m);
+	}
+}
+
 static void test_unknown(void **state)
 {
 	static const enum rig_source channel[] = { RIG_SHELL, RIG_CONTROL };
@@ -249,6 +270,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_at_once),
 		T(test_before_the_guest),
+		T(test_lexer),
 		T(test_unknown),
 		T(test_wrong_channel),
 		T(test_unsigned),
