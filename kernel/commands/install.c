@@ -131,7 +131,7 @@ static int write_folder(const struct cb_options *o, const struct cb_places *plac
 		struct cb_err ignored = { 0 };
 
 		if (cache == NULL ||
-		    cb_guest_cache_write(interpreter, places->jail, places->guest, true, cache, &ignored) < 0)
+		    cb_guest_cache_write(interpreter, places->jail, places->guest, !o->bash, cache, &ignored) < 0)
 			fprintf(stderr, "cellblock install: cells will start slower: %s\n",
 				cache == NULL ? "there is no folder for compiled modules" : ignored.text);
 		copy_logos(folder);

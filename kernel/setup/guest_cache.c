@@ -22,15 +22,21 @@
 
 static const char script[] =
 	"import base64, importlib.util, json, os, sys\n"
-	"from importlib._bootstrap_external import _code_to_timestamp_pyc\n"
+	"from importlib._bootstrap_external import SourceFileLoader, SourceLoader, _code_to_timestamp_pyc\n"
 	"folder = '" CB_GUEST_TARGET "/cellblock_guest'\n"
+	"compiled, compile_it = {}, SourceLoader.source_to_code\n"
+	"def once(self, data, path, **how):\n" /* the bundle imports our modules and asks for their code again */
+	"    if path not in compiled:\n"
+	"        compiled[path] = compile_it(self, data, path, **how)\n"
+	"    return compiled[path]\n"
+	"SourceLoader.source_to_code = once\n"
 	"files = {}\n"
 	"for name in sorted(os.listdir(folder)):\n"
 	"    if not name.endswith('.py'):\n"
 	"        continue\n"
 	"    path = os.path.join(folder, name)\n"
 	"    with open(path, 'rb') as f:\n"
-	"        code = compile(f.read(), path, 'exec', dont_inherit=True)\n"
+	"        code = SourceFileLoader(name, path).source_to_code(f.read(), path)\n"
 	"    about = os.stat(path)\n"
 	"    pyc = _code_to_timestamp_pyc(code, int(about.st_mtime), about.st_size)\n"
 	"    files[os.path.basename(importlib.util.cache_from_source(path))] = base64.b64encode(pyc).decode()\n"

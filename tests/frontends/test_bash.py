@@ -272,7 +272,7 @@ def test_uninstalled_by_its_name(tmp_path):
     program = kernels.spec_argv()[0][0]
     kernelspecs = tmp_path / "share/jupyter/kernels"
     for more in ([], ["--language", "bash"]):
-        argv = [program, "install", "--prefix", str(tmp_path), "--python", sys.executable, *more]
+        argv = [program, "install", "--prefix", str(tmp_path), "--python", "/usr/bin/python3", *more]
         subprocess.run(argv, check=True, capture_output=True)
     assert {p.name for p in kernelspecs.iterdir()} == {"cellblock", NAME}
     subprocess.run([program, "uninstall", "--prefix", str(tmp_path), "--name", NAME], check=True, capture_output=True)
