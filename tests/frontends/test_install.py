@@ -37,7 +37,7 @@ def prefix(tmp_path_factory):
             "GREETING",
             "hi",
         ],
-        ["--name", "strict", "--python", sys.executable, "--policy", str(strict)],
+        ["--name", "strict", "--python", "/usr/bin/python3", "--policy", str(strict)],
     ):
         subprocess.run([PROGRAM, "install", "--prefix", str(folder), *options], check=True, capture_output=True)
     return folder
@@ -145,7 +145,7 @@ def test_each_has_its_own_interpreter_and_policy(prefix, nothing_left, name, res
 
 def test_a_project(env, prefix, tmp_path):
     """`install --project`: a notebook sees the project that it lies in, from its own folder."""
-    argv = [PROGRAM, "install", "--prefix", str(prefix), "--python", sys.executable, "--name", "whole", "--project"]
+    argv = [PROGRAM, "install", "--prefix", str(prefix), "--python", "/usr/bin/python3", "--name", "whole", "--project"]
     subprocess.run(argv, check=True, capture_output=True)
     work = tmp_path / "proj/nb"
     work.mkdir(parents=True)

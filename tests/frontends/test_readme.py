@@ -25,7 +25,7 @@ def test_policy(tmp_path, command):
     work.mkdir(parents=True)
     (home / "strict.json").write_text(POLICY)
     env = {"PATH": f"{PREFIX / 'bin'}:/usr/bin:/bin", "HOME": str(home), "LANG": "C.UTF-8"}
-    command = command.replace("--sys-prefix", f"--prefix {tmp_path / 'prefix'}")
+    command = command.replace("--sys-prefix", f"--prefix {tmp_path / 'prefix'} --python /usr/bin/python3")
     done = subprocess.run(["sh", "-c", command], cwd=work, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and not done.stderr, (command, done.stderr)
 
