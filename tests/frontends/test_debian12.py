@@ -37,11 +37,10 @@ def old_python():
     python = venv / "bin/python"
     if not (venv / "whole").exists() or not os.access(python, os.X_OK):  # or made by a user with a Python of their own
         base = shutil.which("python3.11") or sys.executable
-        made = subprocess.run([base, "-m", "venv", "--clear", venv], capture_output=True, text=True)
+        made = subprocess.run([base, "-m", "venv", "--clear", "--without-pip", venv], capture_output=True, text=True)
         if made.returncode == 0:
-            made = subprocess.run(
-                [python, "-m", "pip", "install", "-q", *PINS], capture_output=True, text=True, timeout=1000
-            )
+            pip = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-compile", *PINS]
+            made = subprocess.run(pip, capture_output=True, text=True, timeout=1000)
         if made.returncode:
             pytest.skip(f"NOT RUN: the clients of Debian 12 can't be had: {made.stderr[-300:]}")
         (venv / "whole").touch()
