@@ -27,6 +27,7 @@ def running(module, folder, options, address, server=True, python=sys.executable
     env = {**os.environ, "HOME": str(folder), "JUPYTER_PATH": jupyter, "IPYTHONDIR": str(folder / "ipython")}
     if server:
         options = ["--no-browser", "--allow-root", "--port=0", f"--ServerApp.root_dir={folder}/work", *options]
+        options.append("--ResourceUseDisplay.enable_prometheus_metrics=False")  # it reads all of /proc each second
     process = subprocess.Popen(
         [python, "-m", module, *options],
         env={k: v for k, v in env.items() if not k.startswith("PYTEST")},
