@@ -217,7 +217,7 @@ make_venv() {
 
 # By uv, which takes a third of pip's time; by pip where uv can't, since uv does not read pip's settings. The first
 # file's packages are compiled at once, for a jail can't keep what it compiles, but not their tests, which are half of
-# all; those of the others are when somebody imports them.
+# all, nor what no cell imports as Python; those of the others are when somebody imports them.
 # usage: install_python REQUIREMENTS …
 install_python() {
 	local python=$VENV/bin/python lock=--constraint=$ROOT/tests/requirements.lock
@@ -232,7 +232,8 @@ install_python() {
 
 # What no Python can compile, such as templates of other languages, is left.
 compile_all() {
-	"$VENV/bin/python" -m compileall -q -j "$(nproc)" -x '/tests/' "$VENV/lib" || true
+	"$VENV/bin/python" -m compileall -q -j "$(nproc)" -x '/(tests|mypyc?|devtools|graph_objs/[a-z]+)/' \
+		"$VENV/lib" || true
 }
 
 uv_install() {
