@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 
-import psutil
 import pytest
 
 import cellblock
@@ -132,7 +131,7 @@ def test_a_kernel_that_its_server_restarts(make, gateway):
         sb.run("1")
     sb.reset()
     file = f"kernel-{sb.kernel.session.connected.transport._kernel}.json"
-    (process,) = (p for p in psutil.Process().children(recursive=True) if file in " ".join(kernels.words_of(p)[1:]))
+    (process,) = (p for p in kernels.below(os.getpid()) if file in " ".join(kernels.words_of(p)[1:]))
     with pytest.raises(cellblock.SandboxError, match=r"restarted by others.*reset\(\)"):
         for _ in sb.stream("print('up', flush=True)\nimport time\ntime.sleep(10000)"):
             process.kill()

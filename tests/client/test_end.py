@@ -380,11 +380,11 @@ def test_keyboard_interrupt_while_it_starts(work):
     )
     with client:
         assert client.stdout.readline() == "made\n"
-        while not psutil.Process(client.pid).children():
+        while not kernels.below(client.pid):
             pass
         client.send_signal(signal.SIGINT)
         assert client.stdout.readline() == "interrupted\n"
-        assert kernels.wait_gone(psutil.Process(client.pid).children(recursive=True)) == []
+        assert kernels.wait_gone(kernels.below(client.pid)) == []
         client.stdin.close()
     assert client.returncode == 0
 
@@ -539,7 +539,7 @@ def test_nothing_is_left_of_a_killed_client(work):
             client.stdout.readline()
             ready, ok, file = client.stdout.readline().split()
             assert (ready, ok) == ("ready", "True")
-            family = psutil.Process(client.pid).children(recursive=True)
+            family = kernels.below(client.pid)
             assert len(family) >= 3
         finally:
             client.kill()
@@ -555,7 +555,7 @@ def test_a_client_killed_while_its_kernel_starts(work):
         with client:
             try:
                 assert client.stdout.readline() == "made\n"
-                while not (family := psutil.Process(client.pid).children(recursive=True)):
+                while not (family := kernels.below(client.pid)):
                     pass
             finally:
                 client.kill()
@@ -690,7 +690,7 @@ def test_keyboard_interrupt_at_the_programs_end(work):
     client = subprocess.Popen([sys.executable, "-c", code, os.fspath(work)], stdout=subprocess.PIPE, text=True)
     with client:
         pid, file = client.stdout.readline().split()
-        children = psutil.Process(client.pid).children(recursive=True)
+        children = kernels.below(client.pid)
         while not told_to_end(pid):
             pass
         client.send_signal(signal.SIGINT)

@@ -95,7 +95,7 @@ class Client:
         return self.heard()
 
     def family(self):
-        return psutil.Process(self.popen.pid).children(recursive=True)
+        return kernels.below(self.popen.pid)
 
     def stop(self):
         self.popen.send_signal(signal.SIGSTOP)
@@ -138,7 +138,7 @@ def held(request, nothing_left, start):
         where = os.fspath(start().file)
     elif way in ("gateway", "server"):
         where = request.getfixturevalue(way)
-    before = {p.pid for p in psutil.Process().children(recursive=True)}, mounts(str(nothing_left.parent))
+    before = {p.pid for p in kernels.below(os.getpid())}, mounts(str(nothing_left.parent))
     client = Client(way, where, work)
     client.way, client.where, client.before = way, where, before
     yield client
@@ -147,7 +147,7 @@ def held(request, nothing_left, start):
 
 def test_nothing_is_left_of_a_killed_client(held, nothing_left):
     known, mounted = held.before
-    new = [p for p in psutil.Process().children(recursive=True) if p.pid not in known]
+    new = [p for p in kernels.below(os.getpid()) if p.pid not in known]
     family = [p for p in new if not kernels.is_zygote(p.pid)]  # which a kernel has started for the next ones
     if held.way == "file":
         family = [psutil.Process(held.popen.pid)]

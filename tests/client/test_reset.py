@@ -120,7 +120,7 @@ def test_reset_leaves_no_mark(folder, mode, capsys):
         took, sizes, fds, shm = [], [], [], set(os.listdir("/dev/shm"))
         for n in range(TIMES):
             old = psutil.Process(sb.kernel.pid)
-            family, file = [old, *old.children(recursive=True)], sb.kernel.connection_file
+            family, file = [old, *kernels.below(old.pid)], sb.kernel.connection_file
             groups = kernels.groups_of(family)
             began = time.monotonic()
             sb.reset()

@@ -17,13 +17,12 @@ SEARCH = """
 def hunt(hidden):
     import os, pathlib
     size = len(hidden)
-    # candidates are compared byte by byte with the hidden form, so that the needle itself never lies in memory
-    first, second = hidden[0] ^ 0x5a, hidden[1] ^ 0x5a
+    # behind these each is compared byte by byte with the hidden form, so that the needle itself never lies in memory
+    first = bytes(b ^ 0x5a for b in hidden[:4])
     def within(data):
         at = data.find(first)
         while at >= 0:
-            if data[at + 1:at + 2] == bytes([second]) and len(data) >= at + size and all(
-                    data[at + n] == hidden[n] ^ 0x5a for n in range(size)):
+            if len(data) >= at + size and all(data[at + n] == hidden[n] ^ 0x5a for n in range(size)):
                 return True
             at = data.find(first, at + 1)
         return False
