@@ -1,9 +1,10 @@
 """What several files of jails start from: attacks on names (lib/nameslab.py), snapshots (lib/overlayfiles.py)."""
 
 import contextlib
+import fcntl
 import os
-import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -17,17 +18,28 @@ from overlayfiles import BUILD, Files
 from warmth import Warm
 
 
+def set_apart(folder):
+    """What is made in it gets a part of the disk of its own, as by chattr +T: an ext4 without a journal passes over all
+    that was removed nearby in the last minutes, one by one, for each file that is made."""
+    fd = os.open(folder, os.O_RDONLY)
+    with contextlib.suppress(OSError):  # another file system
+        flags = int.from_bytes(fcntl.ioctl(fd, 0x80086601, bytes(8)), sys.byteorder)  # FS_IOC_GETFLAGS
+        fcntl.ioctl(fd, 0x40086602, (flags | 0x20000).to_bytes(8, sys.byteorder))  # FS_IOC_SETFLAGS, FS_TOPDIR_FL
+    os.close(fd)
+
+
 @pytest.fixture
 def lab(request, nothing_left):
     """A folder with the host's files and a way of starting jails in it; the parameter is one of nameslab.halves()."""
     user = request.getfixturevalue("ordinary_user") if request.param == "user" and nameslab.ROOT else None
     # Not below pytest's folder: it keeps those of the last three runs, and these are full of junk.
     folder = tempfile.mkdtemp(prefix="cb-names-")
-    lab = nameslab.Lab(Path(folder) / "lab", request.param, user)
+    set_apart(folder)
+    lab = nameslab.Lab(Path(folder) / Path(folder).name, request.param, user)  # the name is by what a part is found
     os.chmod(folder, 0o755)
     yield lab
     lab.end()
-    shutil.rmtree(folder, ignore_errors=True)
+    subprocess.run(["rm", "-rf", folder], check=False)  # in less time than Python
 
 
 def who():

@@ -32,16 +32,14 @@ RACES = {
         "os.rename(w + '/a/b/c', w + '/c')",
         "c/l",
     ),
-    "a link in the place of what is moved": (  # what a cell has made this moment is held back
-        "os.makedirs(w + '/a/b'); open(w + '/a/b/f', 'w').close(); os.symlink('../../../OUT', w + '/a/b/l'); "
-        "time.sleep(2.5 if i == times - 1 else 0)",
+    "a link in the place of what is moved": (
+        "os.makedirs(w + '/a/b'); open(w + '/a/b/f', 'w').close(); os.symlink('../../../OUT', w + '/a/b/l')",
         "os.rename(w + '/a/b/l', w + '/a/b/f')",
         "os.rename(w + '/a/b/f', w + '/f')",
         "f",
     ),
     "a link in the place of what is linked": (
-        "os.makedirs(w + '/a/b'); open(w + '/a/b/f', 'w').close(); os.symlink('../../../OUT', w + '/a/b/l'); "
-        "time.sleep(2.5 if i == times - 1 else 0)",
+        "os.makedirs(w + '/a/b'); open(w + '/a/b/f', 'w').close(); os.symlink('../../../OUT', w + '/a/b/l')",
         "os.rename(w + '/a/b/l', w + '/a/b/f')",
         "os.link(w + '/a/b/f', w + '/f')",
         "f",
@@ -53,15 +51,19 @@ RACES = {
         "d/refs d/HEAD",
     ),
 }
+# What both find is made outside: the judge has no part in it.
+PREPARED = """
+import os, time
+for i in range(%d):
+    w = "cell-%%d" %% i
+    os.mkdir(w)
+    %s
+time.sleep(2.5)  # what others have made this moment is held back
+"""
 BOTH = """
 import mmap, os, random, socket, struct, sys, time
 mine, times = sys.argv[1], %d
 other = {"one": "other", "other": "one"}[mine]
-if mine == "one":
-    for i in range(times):
-        w = "cell-%%d" %% i
-        os.mkdir(w)
-        %s
 with open("turn-" + mine, "w+b") as f:
     f.write(bytes(4))
     f.flush()
@@ -73,17 +75,17 @@ with open("turn-" + other, "rb") as f:
     others = mmap.mmap(f.fileno(), 4, prot=mmap.PROT_READ)
 met = 0
 
-def both_at(step):  # who finds nobody soon sleeps: who spins has no processor left when it matters
+def both_at(step, spin):  # who finds nobody soon sleeps: who spins has no processor left when it matters
     struct.pack_into("I", turn, 0, step)
-    spins = time.perf_counter() + 0.0005
+    spins = time.perf_counter() + spin
     while struct.unpack_from("I", others)[0] < step:
         if time.perf_counter() > spins:
             time.sleep(0.0001)
 
 for i in range(times):  # each turn when both are there, however busy the machine is, and both awake
     w = "cell-%%d" %% i
-    both_at(2 * i + 1)
-    both_at(2 * i + 2)
+    both_at(2 * i + 1, 0)
+    both_at(2 * i + 2, 0.0005)
     at = time.perf_counter() + random.uniform(0, 12e-5)
     while time.perf_counter() < at:
         pass
@@ -102,7 +104,8 @@ print(met)
 def race(lab, prepare, one, other):
     """How often each of the two jails has done what it was to do."""
     lab.furnish()
-    both = [lab.start(PYTHON, "-c", BOTH % (TIMES, prepare, one, other), who) for who in ("one", "other")]
+    lab.host(PYTHON, "-c", PREPARED % (TIMES, prepare))
+    both = [lab.start(PYTHON, "-c", BOTH % (TIMES, one, other), who) for who in ("one", "other")]
     met = []
     for p in both:
         out, err = p.communicate(timeout=300)
@@ -140,8 +143,7 @@ OPENERS = {
 def test_what_is_moved_into_a_git_folder_is_not_open_to_others(lab, kind):
     prepare, opens = OPENERS[kind]
     closes = "os.chmod(w + '/x', 0o600); " if "closed" in kind else ""
-    prepare = MAKE_X + prepare + "time.sleep(2.5 if i == times - 1 else 0)"
-    met = race(lab, prepare, opens, closes + "os.rename(w + '/x', w + '/.git/MERGE_MSG')")
+    met = race(lab, MAKE_X + prepare, opens, closes + "os.rename(w + '/x', w + '/.git/MERGE_MSG')")
     moved = [lab.work / f"cell-{i}/.git/MERGE_MSG" for i in range(TIMES)]
     opened = [p for p in moved if p.exists() and p.stat().st_mode & 0o022]
     assert not opened, (kind, len(opened), met)
@@ -153,7 +155,7 @@ def test_one_file_that_both_replace(lab):
     """Each has what it did: neither is told that it failed, and nothing comes back from where it went."""
     met = race(
         lab,
-        "[open(w + '/' + each, 'w').close() for each in 'abx']; time.sleep(2.5 if i == times - 1 else 0)",
+        "[open(w + '/' + each, 'w').close() for each in 'abx']",
         "os.replace(w + '/a', w + '/x')",
         "os.replace(w + '/b', w + '/x')",
     )

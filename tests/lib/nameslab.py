@@ -5,6 +5,8 @@ makes in its own right is named cell-… and begins with CELL; whatever the host
 alias, a write and a move can be told afterwards.
 """
 
+import atexit
+import functools
 import os
 import shutil
 import subprocess
@@ -90,6 +92,25 @@ def program(kind="cellblock"):
     return kernels.spec_argv()[0][0]
 
 
+@functools.cache
+def compiled(name, *more):
+    """The bytes of a program of tests/jail/names."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / name
+        subprocess.run(["cc", "-O1", "-o", out, HERE / f"{name}.c", "-pthread", *more], check=True)
+        return out.read_bytes()
+
+
+@functools.cache
+def furnished():
+    """A workspace that is copied for each test: git is ten programs."""
+    folder = tempfile.mkdtemp(prefix="cb-names-")
+    atexit.register(shutil.rmtree, folder)
+    lab = Lab(Path(folder) / "lab", "furnished", None)
+    lab.furnish_anew()
+    return lab.work
+
+
 class Lab:
     def __init__(self, folder, half, user):
         self.folder, self.half = Path(folder), half
@@ -132,6 +153,11 @@ class Lab:
 
     def furnish(self):
         """The entries of EXISTING, with two repositories; one has branches with and without .envrc and .vscode."""
+        shutil.copytree(furnished(), self.work, symlinks=True, dirs_exist_ok=True)
+        self.give()
+        self.host("git", "update-index", "-q", "--refresh")  # these files are others
+
+    def furnish_anew(self):
         for where in (".", "sub"):
             (self.work / where).mkdir(exist_ok=True)
             subprocess.run(["git", "init", "-q", "-b", "without", self.work / where], check=True, env=self.env)
@@ -146,7 +172,6 @@ class Lab:
         (self.work / "venv/bin/python3").symlink_to(PYTHON)
         self.put(".git/info/exclude", "cell-*\nvenv\nsub\nspin\n.pre-commit-config.yaml\n.idea\n*~\nstop\n")
         self.put("file", "HOST file\n")
-        self.give()
         for where in (".", "sub"):
             self.host("git", "config", "cb.saved", "HOST", cwd=self.work / where)
         self.host("git", "add", "file")
@@ -165,7 +190,8 @@ class Lab:
         if not shutil.which("cc"):
             pytest.skip("no compiler: what attacks from C was not tried")
         out = self.work / name
-        subprocess.run(["cc", "-O1", "-o", out, HERE / f"{name}.c", "-pthread", *more], check=True)
+        out.write_bytes(compiled(name, *more))
+        out.chmod(0o755)
         if self.user:
             os.chown(out, self.user.pw_uid, self.user.pw_gid)
         return out
