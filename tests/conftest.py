@@ -5,6 +5,7 @@ come to this process, which made itself their subreaper, so that none escapes th
 """
 
 import ctypes
+import gc
 import os
 import pwd
 import signal
@@ -35,6 +36,17 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "once: the same whoever starts the kernel; ./check tries it as a user")
     config.addinivalue_line("markers", "stand_in_fails(reason): known not to hold for the stand-in kernel (ipykernel)")
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is imported stays: Python need not look for garbage in it, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_sessionfinish(session):
@@ -93,7 +105,7 @@ def mounts():
 def descendants():
     """Living processes below this one; the dead among the adopted are reaped on the way."""
     left = []
-    for p in psutil.Process().children(recursive=True):
+    for p in kernels.below(os.getpid()):
         try:
             if p.status() == psutil.STATUS_ZOMBIE:
                 if p.ppid() == os.getpid():

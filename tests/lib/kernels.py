@@ -7,6 +7,7 @@ all of tests/.
 
 import atexit
 import functools
+import glob
 import json
 import os
 import random
@@ -171,6 +172,25 @@ def words_of(process):
         return []
 
 
+def below(pid):
+    """All processes below this one. To find them psutil reads what there is of every process of the machine."""
+    if not os.path.exists("/proc/thread-self/children"):  # where the system was built without
+        return psutil.Process(pid).children(recursive=True)
+    found, left = [], [pid]
+    for at in left:  # which grows
+        for task in glob.glob(f"/proc/{at}/task/*/children"):
+            try:
+                left += map(int, Path(task).read_text().split())
+            except OSError:  # it has ended
+                pass
+    for each in left[1:]:
+        try:
+            found.append(psutil.Process(each))
+        except psutil.NoSuchProcess:
+            pass
+    return found
+
+
 def wait_pidfd(pidfd, timeout=DEADLINE):
     return bool(select.select([pidfd], [], [], timeout)[0])
 
@@ -296,7 +316,7 @@ class Kernel:
 
     def family(self):
         """All processes below the kernel's, the guest's among them."""
-        return psutil.Process(self.pid).children(recursive=True)
+        return below(self.pid)
 
     def named(self, name):
         """Numbers of the processes below the kernel's that have this name. Some may end while they are looked at."""
