@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import os
 import sys
 from types import SimpleNamespace
 
@@ -17,31 +16,50 @@ from mcp.shared.exceptions import MCPError  # noqa: E402
 
 from cellblock import SandboxError, _launch  # noqa: E402
 from cellblock._policy import refused  # noqa: E402
-from cellblock.mcp._server import INSTRUCTIONS, MAX_FILE, CommandSandbox  # noqa: E402
+from cellblock.mcp._server import INSTRUCTIONS, MAX_FILE, CommandSandbox, Options, Server  # noqa: E402
 from cellblock.mcp._sessions import Sessions  # noqa: E402
+from mcpserver import Connections  # noqa: E402
 
 pytestmark = pytest.mark.once
 
 MODES = ["legacy", "2026-07-28"]
 
 
+def connection(folder, *words, mode="legacy"):
+    server = StdioServerParameters(command=sys.executable, args=["-m", "cellblock.mcp", *words], cwd=str(folder))
+    return Client(server, mode=mode)
+
+
 @pytest.fixture
 def serve(tmp_path):
-    """serve(words, body): runs `async body(client)` against a server with these options."""
+    """serve(body, word, …): runs `async body(client)` against a server with these options."""
     work = tmp_path / "work"
     work.mkdir()
 
-    def run(body, *words, mode="legacy", **options):
-        server = StdioServerParameters(command=sys.executable, args=["-m", "cellblock.mcp", *words], cwd=str(work),
-                                       env=options.pop("env", None))
-
+    def run(body, *words, mode="legacy"):
         async def main():
-            async with Client(server, mode=mode, **options) as client:
+            async with connection(work, *words, mode=mode) as client:
                 await body(client)
 
         asyncio.run(asyncio.wait_for(main(), 240))
 
     run.work = work
+    return run
+
+
+@pytest.fixture(scope="module")
+def connections():
+    held = Connections()
+    yield held
+    held.end()
+
+
+@pytest.fixture
+def served(connections, nothing_left):
+    """served(body): the same against the module's server without options, and in its client's own session."""
+    def run(body, mode="legacy"):
+        connections.run(mode, lambda: connection(nothing_left, mode=mode), body)
+
     return run
 
 
@@ -52,7 +70,7 @@ async def python(client, code, **arguments):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_state_stays_from_call_to_call(serve, mode):
+def test_state_stays_from_call_to_call(served, mode):
     async def body(client):
         names = {t.name for t in (await client.list_tools()).tools}
         assert names == {"run_python", "run_command", "reset_session"}
@@ -65,10 +83,10 @@ def test_state_stays_from_call_to_call(serve, mode):
         other = (await python(client, "x", session="new")).structured_content
         assert other["session"] != said["session"] and other["error"]["name"] == "NameError"
 
-    serve(body, mode=mode)
+    served(body, mode=mode)
 
 
-def test_a_crash_keeps_the_state(serve):
+def test_a_crash_keeps_the_state(served):
     async def body(client):
         await python(client, "x = 1")
         done = await python(client, "x = 2\nimport os; os._exit(3)")
@@ -76,7 +94,7 @@ def test_a_crash_keeps_the_state(serve):
         assert done.is_error and said["error"]["name"] == "KernelDiedError" and said["state"] == "restored", said
         assert (await python(client, "x")).structured_content["repr"] == "1"
 
-    serve(body)
+    served(body)
 
 
 def test_the_instructions_say_what_may_become_of_variables():
@@ -84,7 +102,7 @@ def test_the_instructions_say_what_may_become_of_variables():
     assert "costs nothing" not in INSTRUCTIONS and "stay as it left them" in INSTRUCTIONS
 
 
-def test_an_error_is_told(serve):
+def test_an_error_is_told(served):
     async def body(client):
         done = await python(client, "print('before')\n1 / 0")
         said = done.structured_content
@@ -93,10 +111,10 @@ def test_an_error_is_told(serve):
         done = await python(client, "while True: pass", timeout=0.5)
         assert done.structured_content["limit"] == "time" and done.structured_content["fault"] == "limit"
 
-    serve(body)
+    served(body)
 
 
-def test_commands(serve):
+def test_commands(served):
     async def body(client):
         done = await client.call_tool("run_command", {"argv": ["sh", "-c", "echo out; echo err >&2; exit 3"]})
         said = done.structured_content
@@ -104,10 +122,10 @@ def test_commands(serve):
         done = await client.call_tool("run_command", {"argv": ["no-such-program"]})
         assert done.is_error and "FileNotFoundError" in done.content[0].text
 
-    serve(body)
+    served(body)
 
 
-def test_reset(serve):
+def test_reset(served):
     async def body(client):
         name = (await python(client, "x = 1; open('/tmp/mark', 'w')")).structured_content["session"]
         done = await client.call_tool("reset_session", {"session": name})
@@ -115,7 +133,7 @@ def test_reset(serve):
         said = (await python(client, "import os; ('x' in globals(), os.path.exists('/tmp/mark'))", session=name))
         assert said.structured_content["repr"] == "(False, False)"
 
-    serve(body)
+    served(body)
 
 
 def test_a_session_is_known_by_its_name_alone(serve):
@@ -152,7 +170,8 @@ def test_a_session_that_nobody_uses_ends(serve):
     ("read_file", {"path": "a"}), ("list_files", {}), ("write_file", {"path": "a", "content": ""}),
     ("reset_session", {}), ("checkpoint", {"name": "a"}), ("workspace_changes", {}),
 ])
-def test_a_connections_own_session_that_ended_is_told_by_the_next_reply(serve, tool, arguments):
+def test_a_connections_own_session_that_ended_is_told_by_the_next_reply(tmp_path, tool, arguments):
+    """By a server in this process."""
     async def body(client):
         done = await python(client, "x = 1; open('a', 'w'); print('x' * 50_000)")
         assert done.structured_content["note"] is None
@@ -167,8 +186,13 @@ def test_a_connections_own_session_that_ended_is_told_by_the_next_reply(serve, t
         if tool.startswith("run_"):
             assert text.startswith(note)
 
-    words = ["--lifetime", "1", "--files", "--checkpoints", "--workspace", str(serve.work)]
-    serve(body, *words, env=dict(os.environ))
+    async def main():
+        server = Server(lambda _: AsyncSandbox("agent", workspace=tmp_path), Options(True, True, lifetime=1))
+        async with Client(server.mcp, mode="legacy") as client:
+            await body(client)
+        await server.close()
+
+    asyncio.run(asyncio.wait_for(main(), 240))
 
 
 class Nothing:
@@ -209,7 +233,7 @@ def test_a_connections_own_session_that_ended_is_told_once(shared):
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
-def test_pictures_and_what_is_large(serve):
+def test_pictures_and_what_is_large(served):
     async def body(client):
         done = await python(client, f"""
 class P:
@@ -228,11 +252,11 @@ P()
             with pytest.raises(MCPError):
                 await client.read_resource(uri)
 
-    serve(body)
+    served(body)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_progress_while_output_comes(serve, mode):
+def test_progress_while_output_comes(served, mode):
     async def body(client):
         told, heard = [], asyncio.Event()
 
@@ -246,7 +270,7 @@ def test_progress_while_output_comes(serve, mode):
         done = await task
         assert done.is_error and told[0][0] >= 6 and "first" in told[0][1]
 
-    serve(body, mode=mode)
+    served(body, mode=mode)
 
 
 @pytest.mark.parametrize("mode", MODES)

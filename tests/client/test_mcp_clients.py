@@ -47,35 +47,47 @@ server.run(show_banner=False)
 MODES = ["legacy", "auto"]  # the handshake; the protocol without one
 
 
-@pytest.fixture
-def proxied(tmp_path, monkeypatch):
-    """Words that offer the tools of a FastMCP server inside; its key is in its environment."""
+@pytest.fixture(scope="module")
+def folder(nothing_left):
+    """With the file that offers the tools of a FastMCP server inside; its key is in its environment."""
     pytest.importorskip("fastmcp", reason="NOT RUN: FastMCP is not installed")
-    monkeypatch.setenv("A_KEY_OF_MINE", KEY)
-    (tmp_path / "other.py").write_text(OTHER)
-    (tmp_path / "proxy.json").write_text(json.dumps({"mcpServers": {"other": {
-        "command": sys.executable, "args": [str(tmp_path / "other.py")], "env": {"OTHER_KEY": "${A_KEY_OF_MINE}"},
-        "cwd": str(tmp_path), "approve": ["delete"]}}}))
-    return ["--proxy", str(tmp_path / "proxy.json")]
+    (nothing_left / "work").mkdir()
+    (nothing_left / "other.py").write_text(OTHER)
+    (nothing_left / "proxy.json").write_text(json.dumps({"mcpServers": {"other": {
+        "command": sys.executable, "args": [str(nothing_left / "other.py")], "env": {"OTHER_KEY": "${A_KEY_OF_MINE}"},
+        "cwd": str(nothing_left), "approve": ["delete"]}}}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("A_KEY_OF_MINE", KEY)
+        yield nothing_left
+
+
+@pytest.fixture(scope="module")
+def words(folder):
+    # an interrupt is waited for, however slow the machine is
+    return ["--proxy", str(folder / "proxy.json"), "--set", "timeout.interrupt=0"]
+
+
+@pytest.fixture(scope="module")
+def served(folder, words):
+    server = Http(folder / "work", *words)
+    yield server
+    server.end()
 
 
 @pytest.fixture(params=["stdio", "http"])
-def fast(request, tmp_path, proxied):
-    """fast(body, …): runs `async body(client)` with FastMCP's client of one server, over stdio and HTTP."""
+def fast(request, folder, words):
+    """fast(body, …): runs `async body(client)` with FastMCP's client, over stdio of a server of its own, over HTTP of
+    the module's. proxied: over stdio, too, FastMCP's server is there, which takes its time to start."""
     from fastmcp import Client
     from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
 
-    work = tmp_path / "work"
-    work.mkdir()
-    words = [*proxied, "--set", "timeout.interrupt=0"]  # one is waited for, however slow the machine is
-    server = Http(work, *words) if request.param == "http" else None
-
-    def run(body, **options):
-        if server is not None:
-            transport = StreamableHttpTransport(server.url, auth=TOKEN)
+    def run(body, proxied=True, **options):
+        if request.param == "http":
+            transport = StreamableHttpTransport(request.getfixturevalue("served").url, auth=TOKEN)
         else:
-            transport = StdioTransport(sys.executable, ["-m", "cellblock.mcp", *words], env=dict(os.environ),
-                                       cwd=str(work), keep_alive=False)
+            transport = StdioTransport(
+                sys.executable, ["-m", "cellblock.mcp", *words[0 if proxied else 2:]], env=dict(os.environ),
+                cwd=str(folder / "work"), keep_alive=False)
 
         async def main():
             async with Client(transport, **options) as client:
@@ -83,10 +95,9 @@ def fast(request, tmp_path, proxied):
 
         asyncio.run(asyncio.wait_for(main(), 240))
 
-    run.deleted = tmp_path / "deleted"
-    yield run
-    if server is not None:
-        server.end()
+    run.deleted = folder / "deleted"
+    run.deleted.unlink(missing_ok=True)
+    return run
 
 
 async def python(client, code, **arguments):
@@ -124,7 +135,7 @@ def test_fastmcp_state_crash_picture_cancel_and_progress(fast, mode):
         said = (await python(client, "n", session=name)).structured_content
         assert said["repr"] == "1" and said["state"] == "kept", said
 
-    fast(body, mode=mode)
+    fast(body, proxied=False, mode=mode)
 
 
 @pytest.mark.parametrize("mode", MODES)

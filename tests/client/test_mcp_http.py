@@ -16,6 +16,8 @@ import httpx2 as httpx  # noqa: E402
 from mcp.client import Client  # noqa: E402
 from mcp.client.streamable_http import streamable_http_client  # noqa: E402
 
+from cellblock.mcp.__main__ import main  # noqa: E402
+
 pytestmark = pytest.mark.once
 
 TOKEN = "a-token-of-a-test-0123456789"
@@ -24,13 +26,14 @@ HELLO = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
 ACCEPT = {"accept": "application/json, text/event-stream", "authorization": f"Bearer {TOKEN}"}
 
 
-@pytest.fixture
-def address(tmp_path):
-    (tmp_path / "token").touch(0o600)
-    (tmp_path / "token").write_text(TOKEN + "\n")
+@pytest.fixture(scope="module")
+def address(nothing_left):
+    """Of one server: no test does harm to it."""
+    (nothing_left / "token").touch(0o600)
+    (nothing_left / "token").write_text(TOKEN + "\n")
     server = subprocess.Popen(
-        [sys.executable, "-m", "cellblock.mcp", "--http", "0", "--token-file", str(tmp_path / "token")],
-        cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-m", "cellblock.mcp", "--http", "0", "--token-file", str(nothing_left / "token")],
+        cwd=nothing_left, stderr=subprocess.PIPE, text=True,
     )
     try:
         yield re.search(r"http://127\.0\.0\.1:\d+/mcp", server.stderr.readline()).group()
@@ -67,12 +70,12 @@ def test_sessions_are_known_by_their_names(address, mode):
         assert two["session"] != one and two["error"]["name"] == "NameError"
         return one
 
-    async def main():
+    async def both():
         name = await connection(first)
         done = await connection(lambda client: client.call_tool("run_python", {"code": "x", "session": name}))
         assert done.structured_content["repr"] == "1"  # a session outlives the connection
 
-    asyncio.run(asyncio.wait_for(main(), 240))
+    asyncio.run(asyncio.wait_for(both(), 240))
 
 
 def test_nothing_without_the_token(address):
@@ -109,12 +112,11 @@ def test_it_listens_on_loopback_alone(address):
     (TOKEN, 0o644, "chmod 600"), ("short", 0o600, "at least 16"), ("two words in one file", 0o600, "without spaces"),
     (None, 0, "No such file"),
 ])
-def test_wrong_tokens(tmp_path, content, mode, said):
+def test_wrong_tokens(tmp_path, capsys, content, mode, said):
     if content is not None:
         (tmp_path / "token").write_text(content)
         (tmp_path / "token").chmod(mode)
-    done = subprocess.run(
-        [sys.executable, "-m", "cellblock.mcp", "--http", "0", "--token-file", str(tmp_path / "token")],
-        capture_output=True, text=True, timeout=200,
-    )
-    assert done.returncode == 1 and said in done.stderr and "http://" not in done.stderr
+    with pytest.raises(SystemExit) as end:
+        main(["--http", "0", "--token-file", str(tmp_path / "token")])
+    told = capsys.readouterr().err
+    assert end.value.code == 1 and said in told and "http://" not in told

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 
 import pytest
@@ -12,8 +13,11 @@ from mcp.client import Client  # noqa: E402
 from mcp.client.stdio import StdioServerParameters  # noqa: E402
 from mcp_types import ElicitResult  # noqa: E402
 
+from cellblock import AsyncSandbox  # noqa: E402
+from cellblock.mcp.__main__ import main as command  # noqa: E402
 from cellblock.mcp._proxy import read_servers  # noqa: E402
-from mcpserver import KEYS_INSIDE  # noqa: E402
+from cellblock.mcp._server import Options, Server  # noqa: E402
+from mcpserver import KEYS_INSIDE, Connections  # noqa: E402
 
 pytestmark = pytest.mark.once
 
@@ -46,36 +50,40 @@ server.run("stdio")
 """.replace("KEY)", f"{KEY!r})").replace("== KEY", f"== {KEY!r}")
 
 
+def configured(folder, program, *arguments, **more):
+    """The file that names another server, which is this program."""
+    (folder / "other.py").write_text(program)
+    server = {"command": sys.executable, "args": [str(folder / "other.py"), *arguments], "cwd": str(folder), **more}
+    (folder / "proxy.json").write_text(json.dumps({"mcpServers": {"other": server}}))
+    return str(folder / "proxy.json")
+
+
+@pytest.fixture(scope="module")
+def connections(nothing_left):
+    held = Connections()
+    held.file = configured(nothing_left, OTHER, env={"OTHER_KEY": "${A_KEY_OF_MINE}"}, approve=["delete-it"])
+    (nothing_left / "work").mkdir()
+    yield held
+    held.end()
+
+
 @pytest.fixture
-def serve(tmp_path, monkeypatch):
-    monkeypatch.setenv("A_KEY_OF_MINE", KEY)
-    (tmp_path / "other.py").write_text(OTHER)
-    (tmp_path / "work").mkdir()
-    (tmp_path / "proxy.json").write_text(json.dumps({"mcpServers": {"other": {
-        "command": sys.executable, "args": [str(tmp_path / "other.py")], "env": {"OTHER_KEY": "${A_KEY_OF_MINE}"},
-        "cwd": str(tmp_path), "approve": ["delete-it"]}}}))
+def serve(connections, nothing_left):
+    """serve(body, mode, elicit): runs `async body(client)` with a client that other tests may have used before. Where
+    elicit is given it can ask its user."""
+    async def ask(*asked):
+        return await connections.elicit(*asked)
 
-    def run(body, *, mode="legacy", **options):
-        import os
+    def run(body, mode="legacy", elicit=None):
         server = StdioServerParameters(
-            command=sys.executable, args=["-m", "cellblock.mcp", "--proxy", str(tmp_path / "proxy.json")],
-            cwd=str(tmp_path / "work"), env=dict(os.environ))
+            command=sys.executable, args=["-m", "cellblock.mcp", "--proxy", connections.file],
+            cwd=str(nothing_left / "work"), env={**os.environ, "A_KEY_OF_MINE": KEY})
+        connections.elicit = elicit
+        connections.run((mode, elicit is None), lambda: Client(
+            server, mode=mode, elicitation_callback=ask if elicit else None), body)
 
-        async def main():
-            async with Client(server, mode=mode, **options) as client:
-                await body(client)
-
-        asyncio.run(asyncio.wait_for(main(), 240))
-
-    def other(text, *arguments):
-        """Another program in the place of the server."""
-        (tmp_path / "other.py").write_text(text)
-        said = json.loads((tmp_path / "proxy.json").read_text())
-        said["mcpServers"]["other"]["args"] += arguments
-        said["mcpServers"]["other"].pop("approve")
-        (tmp_path / "proxy.json").write_text(json.dumps(said))
-
-    run.deleted, run.other = tmp_path / "deleted", other
+    run.deleted = nothing_left / "deleted"
+    run.deleted.unlink(missing_ok=True)
     return run
 
 
@@ -131,7 +139,7 @@ def test_a_users_yes_lets_a_call_happen_and_everything_else_does_not(serve, mode
         said = await python(client, "delete_it('\\x1b[2Jthree'), n")
         assert said["repr"] == "('deleted \\x1b[2Jthree', 1)"
 
-    serve(body, mode=mode, elicitation_callback=user(answers, asked))
+    serve(body, mode=mode, elicit=user(answers, asked))
     assert len(asked) == 5 and 'delete_it(name="one")' in asked[0]
     assert 'delete_it(name="\\x1b[2Jthree")' in asked[4] and "\x1b" not in asked[4]
     assert serve.deleted.read_text() == "one\n\x1b[2Jthree\n"
@@ -145,7 +153,7 @@ def test_several_questions_of_one_cell(serve, mode):
         said = await python(client, "[delete_it(str(n)) for n in range(3)]")
         assert said["repr"] == "['deleted 0', 'deleted 1', 'deleted 2']", said
 
-    serve(body, mode=mode, elicitation_callback=user([("accept", {"approve": True})] * 3, asked))
+    serve(body, mode=mode, elicit=user([("accept", {"approve": True})] * 3, asked))
     assert len(asked) == 3 and serve.deleted.read_text() == "0\n1\n2\n"
 
 
@@ -185,7 +193,7 @@ def test_a_forged_state_resumes_nothing(serve):
     async def nobody(context, params):
         raise AssertionError("not asked")
 
-    serve(body, mode="2026-07-28", elicitation_callback=nobody)
+    serve(body, mode="2026-07-28", elicit=nobody)
 
 
 @pytest.mark.parametrize("content, said", [
@@ -204,74 +212,84 @@ def test_files_that_say_nothing_clear(tmp_path, content, said):
         read_servers(str(tmp_path / "p.json"))
 
 
+@pytest.fixture
+def refused(capsys):
+    """refused(file): what the command says that can't use the servers of that file."""
+    def run(file):
+        with pytest.raises(SystemExit) as end:
+            command(["--proxy", file])
+        said = capsys.readouterr().err
+        assert end.value.code == 1 and "Traceback" not in said, said
+        return said
+
+    return run
+
+
 @pytest.mark.parametrize("server, said", [
-    ({"command": "/no/such/program"}, "'a' can't be used"),
+    ({"command": "/no/such/program"}, "'other' can't be used"),
     ({"command": "x", "env": {"K": "${NO_SUCH_VARIABLE_HERE}"}}, "there is no such variable"),
 ])
-def test_a_server_that_cannot_be_reached_is_named(tmp_path, server, said):
-    import subprocess
-    (tmp_path / "p.json").write_text(json.dumps({"mcpServers": {"a": server}}))
-    done = subprocess.run([sys.executable, "-m", "cellblock.mcp", "--proxy", str(tmp_path / "p.json")],
-                          capture_output=True, text=True, timeout=100)
-    assert done.returncode == 1 and said in done.stderr and "Traceback" not in done.stderr, done.stderr
+def test_a_server_that_cannot_be_reached_is_named(refused, tmp_path, server, said):
+    assert said in refused(configured(tmp_path, "", **server))
 
 
-@pytest.mark.parametrize("key, names", [("approve", ["delete-it", "delete_it"]), ("tools", ["Look_up"])])
-def test_a_name_that_the_server_does_not_have_is_an_error(serve, tmp_path, key, names):
-    """As the code inside and the user see it the name is `delete_it`; it must not be taken for one that asks nobody."""
-    said = json.loads((tmp_path / "proxy.json").read_text())
-    server = {**said["mcpServers"]["other"], "env": {"OTHER_KEY": KEY}, key: names}
-    test_a_server_that_cannot_be_reached_is_named(
-        tmp_path, server, f"the MCP server 'a': {key} names {names[-1]!r}, and it has no such tool: it has 'look_up', "
-        "'delete-it', 'fails'")
-
-
+# Another server without the SDK, which starts at once. Its words: the number of its tools, or their names.
 PAGES = """
-import asyncio, sys
-import mcp_types as types
-from mcp.server.lowlevel import Server
-from mcp.server.stdio import stdio_server
-COUNT = int(sys.argv[1])
+import json, sys
+count = int(sys.argv[1]) if sys.argv[1].isdigit() else len(sys.argv) - 1
 
-async def listed(context, params):
-    at = int((params and params.cursor) or 0)
-    tools = [types.Tool(name=f"tool{n}", input_schema={"type": "object"}) for n in range(at, min(at + 10, COUNT))]
-    more = COUNT == 0 or at + 10 < COUNT
-    return types.ListToolsResult(tools=tools, next_cursor=str(at + 10) if more else None)
+def answer(method, params):
+    if method == "initialize":
+        about = {"capabilities": {"tools": {}}, "serverInfo": {"name": "pages", "version": "1"}}
+        return {"protocolVersion": params["protocolVersion"], **about}
+    if method == "tools/call":
+        return {"content": [{"type": "text", "text": params["name"]}]}
+    if method == "tools/list":
+        at = int(params.get("cursor") or 0)
+        names = [f"tool{n}" if len(sys.argv) == 2 else sys.argv[n + 1] for n in range(at, min(at + 10, count))]
+        more = {"nextCursor": str(at + 10)} if count == 0 or at + 10 < count else {}
+        return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names], **more}
 
-async def called(context, params):
-    return types.CallToolResult(content=[types.TextContent(type="text", text=params.name)])
-
-async def main():
-    async with stdio_server() as (read, write):
-        server = Server("pages", on_list_tools=listed, on_call_tool=called)
-        await server.run(read, write, server.create_initialization_options())
-
-asyncio.run(main())
+for line in sys.stdin:
+    said = json.loads(line)
+    result = answer(said["method"], said.get("params") or {})
+    result = {"result": result} if result else {"error": {"code": -32601, "message": "not known"}}
+    if "id" in said:
+        print(json.dumps({"jsonrpc": "2.0", "id": said["id"], **result}), flush=True)
 """
 
 
+@pytest.mark.parametrize("key, names", [("approve", ["delete-it", "delete_it"]), ("tools", ["Look_up"])])
+def test_a_name_that_the_server_does_not_have_is_an_error(refused, tmp_path, key, names):
+    """As the code inside and the user see it the name is `delete_it`; it must not be taken for one that asks nobody."""
+    how = {"approve": ["delete-it"], key: names}
+    said = refused(configured(tmp_path, PAGES, "look_up", "delete-it", "fails", **how))
+    assert f"the MCP server 'other': {key} names {names[-1]!r}, and it has no such tool: it has 'look_up', " \
+        "'delete-it', 'fails'" in said
+
+
 @pytest.mark.parametrize("count", [35, 1000])
-def test_a_servers_tools_come_from_all_pages(serve, count):
-    serve.other(PAGES, str(count))
+def test_a_servers_tools_come_from_all_pages(tmp_path, count):
+    file = configured(tmp_path, PAGES, str(count))
 
-    async def body(client):
-        said = await python(client, f"tool0(), tool{count - 1}()")
-        assert said["repr"] == f"('tool0', 'tool{count - 1}')", said
+    async def main():
+        made = Server(lambda s: AsyncSandbox("agent", policy={"workspace.mode": "tmpfs"}, tools=s.tools),
+                      Options(proxy=read_servers(file)))
+        await made.start()
+        async with Client(made.mcp, mode="legacy") as client:
+            said = await python(client, f"tool0(), tool{count - 1}()")
+            assert said["repr"] == f"('tool0', 'tool{count - 1}')", said
+        await made.close()
 
-    serve(body)
+    asyncio.run(asyncio.wait_for(main(), 240))
 
 
-def test_a_name_that_a_server_of_many_tools_does_not_have_is_an_error(tmp_path):
-    (tmp_path / "other.py").write_text(PAGES)
-    test_a_server_that_cannot_be_reached_is_named(
-        tmp_path, {"command": sys.executable, "args": [str(tmp_path / "other.py"), "35"], "approve": ["tool35"]},
-        "it has no such tool: it has " + ", ".join(f"'tool{n}'" for n in range(20)) + " and 15 others\n")
+def test_a_name_that_a_server_of_many_tools_does_not_have_is_an_error(refused, tmp_path):
+    said = refused(configured(tmp_path, PAGES, "35", approve=["tool35"]))
+    assert "it has no such tool: it has " + ", ".join(f"'tool{n}'" for n in range(20)) + " and 15 others\n" in said
 
 
 @pytest.mark.parametrize("count", ["1001", "0"])
-def test_too_many_tools_and_a_list_without_end_are_told(tmp_path, count):
-    (tmp_path / "other.py").write_text(PAGES)
-    test_a_server_that_cannot_be_reached_is_named(
-        tmp_path, {"command": sys.executable, "args": [str(tmp_path / "other.py"), count]},
-        "'a' can't be used: RemoteToolError: its list of tools does not end, or has more than 1000")
+def test_too_many_tools_and_a_list_without_end_are_told(refused, tmp_path, count):
+    said = refused(configured(tmp_path, PAGES, count))
+    assert "'other' can't be used: RemoteToolError: its list of tools does not end, or has more than 1000" in said

@@ -4,6 +4,7 @@ Role: test code. Invariants: what it starts ends with it; its temporary folder i
 stays behind.
 """
 
+import asyncio
 import contextlib
 import json
 import os
@@ -15,8 +16,6 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-
-import psutil
 
 import kernels
 
@@ -38,6 +37,49 @@ texts = [read(p, f) for p in os.listdir('/proc') if p.isdigit() for f in ('envir
 assert any(texts), "nothing could be read"
 any(b'-other-' + b'server-' in t for t in texts), 'A_KEY_OF_MINE' in os.environ, 'OTHER_KEY' in os.environ
 """
+
+
+class Connections:
+    """Clients of the SDK, with their servers, that tests of a module use one after another: a server's start is a
+    second of computing. Each is opened and closed in a task of its own; after a test that failed it is a new one."""
+
+    def __init__(self):
+        self.loop, self.held = asyncio.new_event_loop(), {}
+
+    def run(self, name, make, body):
+        """Runs `async body(client)` with the client of that name; make() gives one that is not open yet."""
+        try:
+            self.loop.run_until_complete(asyncio.wait_for(self._run(name, make, body), 240))
+        except BaseException:
+            self._close(name)
+            raise
+
+    async def _run(self, name, make, body):
+        if name not in self.held:
+            opened, end = self.loop.create_future(), asyncio.Event()
+            self.held[name] = self.loop.create_task(self._hold(make(), opened, end)), opened, end
+        task, opened, _ = self.held[name]
+        await asyncio.wait({task, opened}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            raise AssertionError("the client is closed") from task.exception()
+        await body(opened.result())
+
+    @staticmethod
+    async def _hold(client, opened, end):
+        async with client:
+            opened.set_result(client)
+            await end.wait()
+
+    def _close(self, name):
+        task, _, end = self.held.pop(name)
+        end.set()
+        self.loop.run_until_complete(asyncio.wait({task}, timeout=60))
+        return task
+
+    def end(self):
+        for task in [self._close(name) for name in list(self.held)]:
+            task.result()
+        self.loop.close()
 
 
 class Server:
@@ -74,7 +116,7 @@ class Server:
 
     def look(self):
         """Notes which processes there are below it."""
-        self.started = psutil.Process(self.process.pid).children(recursive=True)
+        self.started = kernels.below(self.process.pid)
         return self.started
 
     def kernels(self):
