@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import os
 import sys
 from types import SimpleNamespace
 
@@ -187,7 +188,7 @@ def test_a_connections_own_session_that_ended_is_told_by_the_next_reply(tmp_path
             assert text.startswith(note)
 
     async def main():
-        server = Server(lambda _: AsyncSandbox("agent", workspace=tmp_path), Options(True, True, lifetime=1))
+        server = Server(lambda _: CommandSandbox("agent", workspace=tmp_path), Options(True, True, lifetime=1))
         async with Client(server.mcp, mode="legacy") as client:
             await body(client)
         await server.close()
