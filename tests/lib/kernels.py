@@ -172,23 +172,36 @@ def words_of(process):
         return []
 
 
-def below(pid):
-    """All processes below this one. To find them psutil reads what there is of every process of the machine."""
-    if not os.path.exists("/proc/thread-self/children"):  # where the system was built without
-        return psutil.Process(pid).children(recursive=True)
-    found, left = [], [pid]
-    for at in left:  # which grows
-        for task in glob.glob(f"/proc/{at}/task/*/children"):
+def walk_below(pid):
+    """The numbers of the processes below this one."""
+    found = [pid]
+    for at in found:  # which grows
+        for children in glob.glob(f"/proc/{at}/task/*/children"):
             try:
-                left += map(int, Path(task).read_text().split())
+                found += map(int, Path(children).read_text().split())
             except OSError:  # it has ended
                 pass
-    for each in left[1:]:
-        try:
-            found.append(psutil.Process(each))
-        except psutil.NoSuchProcess:
-            pass
-    return found
+    return found[1:]
+
+
+def process(pid):
+    try:
+        return psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return None
+
+
+def below(pid):
+    """All processes below this one. To find them psutil reads what there is of every process of the machine. The lists
+    of children are short, but may lack one while another, or its parent, ends (proc(5)): two in a row have to agree."""
+    before = None
+    for _ in range(10):
+        now = walk_below(pid)
+        if now and now == before:
+            return list(filter(None, map(process, now)))
+        before = now
+    top = process(pid)  # there are none, or always others, or the system has no such lists
+    return top.children(recursive=True) if top else []
 
 
 def wait_pidfd(pidfd, timeout=DEADLINE):
