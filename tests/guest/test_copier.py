@@ -308,7 +308,7 @@ HOLD = """
 import socket, subprocess
 server = socket.create_server(("127.0.0.1", 0)); port = server.getsockname()[1]
 holds = ["sh", "-c", "read until_it_ends; exec sleep 4"]
-child = subprocess.Popen(holds, stdin=subprocess.PIPE, pass_fds=[server.fileno()])
+child = subprocess.Popen(holds, stdin=subprocess.PIPE, pass_fds=[server.fileno()], start_new_session=True)
 """
 
 
