@@ -143,20 +143,20 @@ static void watch(struct run *run)
 				      { .fd = run->signals, .events = POLLIN },
 				      { .fd = run->jail.pidfd, .events = POLLIN },
 				      { .fd = run->jail.notifier.pidfd, .events = POLLIN } };
-		int wait = until_deadline(run), n;
+		int wait = until_deadline(run);
 
 		if (run->watched)
 			wait = look(run, wait);
 		if (!run->outline->from_root && !run->in_flight)
 			wait = look_at_descriptors(run, wait);
-		n = poll(p, 4, wait);
-		if (n > 0 && p[3].revents != 0)
+		(void)poll(p, 4, wait); /* without an event, or interrupted, nothing is said of any */
+		if (p[3].revents != 0)
 			cb_notify_died(run->outline, &run->jail.group, &run->jail.notifier);
-		if (n > 0 && p[1].revents != 0)
+		if (p[1].revents != 0)
 			on_signal(run);
-		if (n > 0 && p[0].revents != 0)
+		if (p[0].revents != 0)
 			on_link(run);
-		ended = n > 0 && p[2].revents != 0 && p[0].revents == 0;
+		ended = p[2].revents != 0 && p[0].revents == 0;
 		/* last: who was stopped itself hears first what has ended meanwhile */
 		if (!ended && run->deadline >= 0 && cb_now_ms() >= run->deadline)
 			on_deadline(run);
