@@ -157,8 +157,8 @@ static void watch(struct run *run)
 		if (p[0].revents != 0)
 			on_link(run);
 		ended = p[2].revents != 0 && p[0].revents == 0;
-		/* last: who was stopped itself hears first what has ended meanwhile */
-		if (!ended && run->deadline >= 0 && cb_now_ms() >= run->deadline)
+		/* last, and not before the link is empty: who was stopped itself hears first what has ended meanwhile */
+		if (!ended && p[0].revents == 0 && run->deadline >= 0 && cb_now_ms() >= run->deadline)
 			on_deadline(run);
 	}
 }

@@ -12,6 +12,7 @@ import re
 
 import pytest
 
+import kernels
 import nameslab
 from nameslab import ABSENT, EXISTING, NEWER, PYTHON
 
@@ -209,7 +210,7 @@ def test_a_refusal_names_key_and_name(start, nothing_left):
     """The exception's note; before Python 3.11 a line on stderr."""
     lab = nameslab.Lab(nothing_left / "noted", "user", None)
     lab.furnish()
-    k = start(argv=[nameslab.program(), "kernel", "--python", PYTHON, "-f", "{connection_file}"], workspace=lab.work)
+    k = start(argv=kernels.system_argv(), workspace=lab.work)
     k.client.run("open('mine', 'w').close()")
     missing = {}
     for code, name in NOTED.items():

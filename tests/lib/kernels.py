@@ -62,20 +62,20 @@ def spec_argv(name=NAME):
 
 
 @functools.cache
-def system_spec():
-    """A kernelspec of the system's Python, made once in a run of tests: where there is none, each kernel would ask the
-    interpreter anew, and each of its jails compile the guest."""
+def argv_of(python):
+    """The command of a kernelspec of this interpreter, made once in a run of tests: where there is none, each kernel
+    would ask the interpreter anew, and each of its jails compile the guest."""
     folder = tempfile.mkdtemp(prefix="cb-spec-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.chmod(folder, 0o755)
-    install = [spec_argv()[0][0], "install", "--python", "/usr/bin/python3", "--prefix", folder]
+    install = [spec_argv()[0][0], "install", "--python", str(python), "--prefix", folder]
     subprocess.run(install, check=True, capture_output=True)
     return json.loads(Path(folder, "share/jupyter/kernels/cellblock/kernel.json").read_text())["argv"]
 
 
 def system_argv(*sets):
     """What starts a kernel of the system's Python, with these settings."""
-    return [*system_spec(), *(word for each in sets for word in ("--set", each))]
+    return [*argv_of("/usr/bin/python3"), *(word for each in sets for word in ("--set", each))]
 
 
 def is_cellblock(argv):

@@ -39,9 +39,7 @@ def transactional(start, mode, plain_python):
 
     def begin(*sets, host="as it is"):
         args = [word for each in (*LIMITS, *sets) for word in ("--set", each)]
-        argv = kernels.spec_argv()[0]
-        if mode == "plain":
-            argv = [argv[0], "kernel", "--python", str(plain_python), "-f", "{connection_file}"]
+        argv = kernels.argv_of(plain_python) if mode == "plain" else kernels.spec_argv()[0]
         return start(argv=kernels.on_host(host, argv), args=args).client
 
     return begin

@@ -19,9 +19,7 @@ WITHOUT_A_NUMBER = {"silent": {"silent": True}, "not stored": {"store_history": 
 
 def small(start, *args, **how):
     """A Python that is small enough for a copy before each cell, on slow machines too."""
-    program = kernels.spec_argv()[0][0]
-    argv = [program, "kernel", "--python", "/usr/bin/python3", *args, "-f", "{connection_file}"]
-    return start(argv=argv, **how).client
+    return start(argv=[*kernels.system_argv(), *args], **how).client
 
 
 def logs(start, python, *args):

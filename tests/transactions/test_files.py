@@ -288,13 +288,12 @@ def test_a_branch_that_runs_on_leads_nothing_outside(start, nothing_left, reques
     work.mkdir()
     victim.write_text("key")
     victim.chmod(0o444)
-    argv = [kernels.spec_argv()[0][0], "kernel", "--python", "/usr/bin/python3"]
-    args = [*mode("overlay"), "--set", "workspace.size=512M", "--set", "limits.memory=2G", "-f", "{connection_file}"]
+    args = [*mode("overlay"), "--set", "workspace.size=512M", "--set", "limits.memory=2G"]
     if user:
         for path in (work, victim):
             os.chown(path, user.pw_uid, user.pw_gid)
         kernels.let_in(start.folder, work.parent)
-    c = start(argv=[*argv, *args], workspace=work, user=user).client
+    c = start(argv=[*kernels.system_argv(), *args], workspace=work, user=user).client
     assert c.run(SWAP + "make(b'x')").ok
     reply = c.request("cellblock_branch_request", {}, channel="control").content
     swapping = c.start(f"swap({str(victim)!r})", header=c.header("execute_request", subshell_id=reply["subshell_id"]))
