@@ -244,8 +244,9 @@ void cb_failure_unsent(struct cb_shell *s, bool up, int code)
 	char text[2048];
 
 	if (!up)
-		snprintf(text, sizeof(text), "no jail, so nothing was run. Step: %s. Cause: %s.%s%s", f->step, f->text,
-			 f->cure[0] != '\0' ? " Cure: " : "", f->cure);
+		snprintf(text, sizeof(text),
+			 "the request was not run: the jail could not be started. Step: %s. Cause: %s.%s%s",
+			 f->step, f->text, f->cure[0] != '\0' ? " Cure: " : "", f->cure);
 	else if (code == CB_E_CLOSED)
 		snprintf(text, sizeof(text), "this guest serves no subshells");
 	else
@@ -272,7 +273,7 @@ static const char *overrun(const struct cb_shell *s)
 		snprintf(text, sizeof(text), "%s used %g s of CPU time while the cell ran (timeout.cpu)",
 			 s->ops->cpu_of, e->cpu);
 	else if (s->cell.over_cpu)
-		snprintf(text, sizeof(text), "the cell used its limit of %g s of CPU time (timeout.cpu) up", e->cpu);
+		snprintf(text, sizeof(text), "the cell exceeded its limit of %g s of CPU time (timeout.cpu)", e->cpu);
 	else if (s->cell.wait_over)
 		snprintf(text, sizeof(text),
 			 "the cell waited for input, a host tool or a debugger longer than %g s (timeout.wait)",

@@ -519,8 +519,8 @@ static void interrupt_hard(struct cb_shell *s)
 
 static void say_that_it_waits(struct cb_shell *s)
 {
-	static const char text[] = "[cellblock: the interrupt waits, for Python is in C code that looks for none; "
-				   "interrupt again to end the cell by force]\n";
+	static const char text[] = "[cellblock: Python is in C code and has not seen the interrupt; "
+				   "interrupt again to kill the cell]\n";
 
 	s->notice_at = 0;
 	if (runs_cell(s))

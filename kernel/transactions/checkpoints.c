@@ -176,7 +176,7 @@ static bool go_back(struct cb_transactions *tx, const struct cb_back *back, uint
 	if (named ? cb_twins_breed(tx, t, CB_TWIN_ROLLBACK) : cb_twins_go_to(tx, t))
 		return true;
 	tx->checkpoints.rolling = false;
-	snprintf(ret_why, size, "the copy could not be woken");
+	snprintf(ret_why, size, "the %s could not be restored", named ? "checkpoint" : "earlier state");
 	return false;
 }
 
@@ -253,7 +253,7 @@ bool cb_checkpoint_branch_woken(struct cb_transactions *tx, const struct cb_head
 	if (r == NULL || r->kind != CB_REQUEST_BRANCH || r->header != asked)
 		return false;
 	if (id == NULL)
-		cb_reply_error(tx->jupyter, r, ENAME, "the copy could not be woken: %s", why);
+		cb_reply_error(tx->jupyter, r, ENAME, "the branch could not be started: %s", why);
 	else
 		cb_reply_ok(tx->jupyter, r, "subshell_id", id);
 	cb_execution_finish(tx->shells);
@@ -407,9 +407,12 @@ void cb_checkpoint_made(struct cb_transactions *tx, struct cb_twin *t, const cha
 	if (t == NULL && tx->checkpoints.rolling && r != NULL) {
 		tx->checkpoints.rolling = false;
 		if (cb_request_is_execute(r)) {
-			refuse_cell(tx, "rollback: the copy could not be woken", why);
+			refuse_cell(tx, "rollback: the checkpoint could not be restored", why);
 		} else {
-			cb_reply_error(tx->jupyter, r, ENAME, "the copy could not be woken: %s", why);
+			cb_reply_error(tx->jupyter, r, ENAME, "the %s: %s",
+				       r->kind == CB_REQUEST_ADOPT ? "branch could not be adopted"
+								   : "checkpoint could not be restored",
+				       why);
 			cb_execution_finish(tx->shells);
 		}
 	} else if (t == NULL && r != NULL && r->kind == CB_REQUEST_BRANCH) {

@@ -243,8 +243,8 @@ static void on_packet(struct cb_workspace *ws, struct cb_job *job, const struct 
 {
 	if (taken == CB_JOB_NONSENSE) {
 		cb_log(CB_LOG_WARNING, "a job's helper broke the protocol");
-		cb_audit_denied(ws->records, "helper", "it sent nonsense");
-		fail(ws, job, "WireError", "the process in the jail that served this request sent nonsense");
+		cb_audit_denied(ws->records, "helper", "it sent an invalid reply");
+		fail(ws, job, "WireError", "the process in the jail that served this request sent an invalid reply");
 	} else {
 		CB_AUTO_BUF b = CB_BUF_INIT(cb_job_reply_room(job));
 		struct cb_json j = cb_json_begin(&b);

@@ -135,7 +135,7 @@ static void test_one_that_does_not_wake(void **state)
 	rig_request_free(&resume);
 	rig_init_tell(r, CB_INIT_GONE, (int)b.twin.number);
 	rig_expect_error(r, RIG_CONTROL, "cellblock_branch_reply", b.asked, "CheckpointError",
-			 "the copy could not be woken");
+			 "the branch could not be started");
 	rig_expect(r, RIG_IOPUB, "idle", b.asked);
 	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
 	done(r, &b);
