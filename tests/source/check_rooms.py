@@ -20,6 +20,8 @@ from check_source import INCLUDE, SKIPPED_FOLDERS, c_functions, failures, strip_
 
 MAX_CIRCLE = 4
 TOPS = ("kernel", "sandbox", "base", "include")
+# Who includes it sees struct cb_kernel complete: those who handle requests, and start and end.
+WHOLE, MAX_WHOLE = "kernel/requests/rooms.h", 10
 
 # For each top folder that is laid out in rooms: what each room may include, from the top down. What a room may include
 # stands below it. "." is what lies in the top folder itself.
@@ -154,6 +156,16 @@ def declaration_faults(files, rooms):
                     yield path, f"declares {name}, which {at} defines"
 
 
+def whole_faults(graph):
+    found = seers(graph)
+    if len(found) > MAX_WHOLE:
+        yield WHOLE, f"{len(found)} files see struct cb_kernel complete, {MAX_WHOLE} are allowed: {' '.join(found)}"
+
+
+def seers(graph):
+    return [path for path in sorted(graph) if WHOLE in reachable(graph, path)]
+
+
 def readme_faults(files, rooms):
     for top, table in rooms.items():
         for room in table:
@@ -171,6 +183,7 @@ def check(files, rooms):
     yield from arrow_faults(graph, rooms)
     yield from circle_faults(graph, rooms)
     yield from declaration_faults(code, rooms)
+    yield from whole_faults(graph)
     yield from readme_faults(files, rooms)
 
 
@@ -216,8 +229,7 @@ def figures(root):
         yield f"{top}/: folders", len({room_of(path) for path in code if path.startswith(top + "/")})
         yield f"{top}/: largest circle of includes (files)", len(found[0]) if found else 0
         yield f"{top}/: upward arrows between folders", upward(graph, top, ROOMS)
-    core = "kernel/requests/rooms.h"
-    yield "files that see struct cb_kernel complete", sum(core in reachable(graph, path) for path in graph)
+    yield "files that see struct cb_kernel complete", len(seers(graph))
     found = []
     for path, text in counted.items():
         found += [(n, f"{name} ({path})") for name, _, n in c_functions(strip_c(text.split("\n")))]
@@ -227,6 +239,7 @@ def figures(root):
 
 TABLE = {"sandbox": {".": {"up"}, "up": {"low"}, "low": set()}}
 READMES = {"sandbox/README.md": "", "sandbox/up/README.md": "", "sandbox/low/README.md": ""}
+SEER = {f"kernel/{n}.c": '#include "requests/rooms.h"\n' for n in range(MAX_WHOLE)} | {WHOLE: ""}
 UP, LOW = '#include "../up/a.h"\n', '#include "../low/b.h"\n'
 CIRCLE = {f"sandbox/up/{n}.h": f'#include "{(n + 1) % 5}.h"\n' for n in range(5)}
 F, LONG_F = "int f(int x)", "int f(int x,\n      int y)"
@@ -250,6 +263,8 @@ SELF_TEST = [
     ({"sandbox/up/a.c": "static " + F + "\n{\n}\n", "sandbox/low/b.h": F + ";\n"}, None),
     ({"sandbox/up/a.c": F + "\n{\n}\n", "sandbox/up/b.h": F + ";\n"}, None),
     ({"sandbox/up/a.c": "", "sandbox/up/README.md": None}, "sandbox/up/README.md: is missing"),
+    (SEER, None),
+    ({**SEER, "kernel/main.c": '#include "0.c"\n'}, "11 files see struct cb_kernel complete, 10 are allowed"),
 ]
 
 
