@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks which folder of the C sources includes which; ctest label "source".
+"""Checks which folder of the C sources includes which, and what its README says; ctest label "source".
 
 usage: check_rooms.py [ROOT]            every fault as FILE: what; exit status 1 if there is any
        check_rooms.py --figures [ROOT]  how the sources are laid out, in numbers
@@ -22,6 +22,7 @@ MAX_CIRCLE = 4
 TOPS = ("kernel", "sandbox", "base", "include")
 # Who includes it sees struct cb_kernel complete: those who handle requests, and start and end.
 WHOLE, MAX_WHOLE = "kernel/requests/rooms.h", 10
+README_LINES = ("In", "Out", "May touch", "May include")
 
 # For each top folder that is laid out in rooms: what each room may include, from the top down. What a room may include
 # stands below it. "." is what lies in the top folder itself.
@@ -167,12 +168,27 @@ def seers(graph):
 
 
 def readme_faults(files, rooms):
-    for top, table in rooms.items():
-        for room in table:
-            if any(room_of(path) == (top, room) for path in files):
-                name = os.path.normpath(f"{top}/{room}/README.md")
-                if name not in files:
-                    yield name, "is missing: what comes in and goes out, what may be touched and included there"
+    """A folder's README says what comes in and goes out, what may be touched and included, and names its files."""
+    sources = {}
+    for path in files:
+        if not path.endswith(".md"):
+            sources.setdefault(os.path.dirname(path), set()).add(stem(os.path.basename(path)))
+    for folder, stems in sources.items():
+        name, text = f"{folder}/README.md", files.get(f"{folder}/README.md")
+        if text is None:
+            yield name, f"is missing: its lines {', '.join(README_LINES)}"
+            continue
+        for line in README_LINES:
+            if not re.search("^- " + line + ": ", text, re.M):
+                yield name, f"has no line that begins with \"- {line}:\""
+        for one in sorted(stems):
+            if not re.search(rf"\b{one}\.(c|h|def)\b", text):
+                yield name, f"does not name {one}"
+        top, room = room_of(f"{folder}/")
+        if top in rooms and room in rooms[top]:
+            said = re.findall(r"\w+", " ".join(re.findall(r"^- May include: (.*)", text, re.M)))
+            if set(said) & set(rooms[top]) != rooms[top][room]:
+                yield name, f"May include: the table of tests/source/check_rooms.py has {sorted(rooms[top][room])}"
 
 
 def check(files, rooms):
@@ -238,8 +254,11 @@ def figures(root):
 
 
 TABLE = {"sandbox": {".": {"up"}, "up": {"low"}, "low": set()}}
-READMES = {"sandbox/README.md": "", "sandbox/up/README.md": "", "sandbox/low/README.md": ""}
+README = "- In: x\n- Out: x\n- May touch: x\n- May include: {}\n`main.c` `a.h` `b.h` `c.h` 0.h 1.h 2.h 3.h 4.h\n"
+READMES = {"sandbox/README.md": README.format("up."), "sandbox/up/README.md": README.format("`low/` (its x).")}
+READMES |= {"sandbox/low/README.md": README.format("no other room.")}
 SEER = {f"kernel/{n}.c": '#include "requests/rooms.h"\n' for n in range(MAX_WHOLE)} | {WHOLE: ""}
+SEER |= {"kernel/README.md": README + " ".join(SEER), "kernel/requests/README.md": README + "`rooms.h`"}
 UP, LOW = '#include "../up/a.h"\n', '#include "../low/b.h"\n'
 CIRCLE = {f"sandbox/up/{n}.h": f'#include "{(n + 1) % 5}.h"\n' for n in range(5)}
 F, LONG_F = "int f(int x)", "int f(int x,\n      int y)"
@@ -263,6 +282,15 @@ SELF_TEST = [
     ({"sandbox/up/a.c": "static " + F + "\n{\n}\n", "sandbox/low/b.h": F + ";\n"}, None),
     ({"sandbox/up/a.c": F + "\n{\n}\n", "sandbox/up/b.h": F + ";\n"}, None),
     ({"sandbox/up/a.c": "", "sandbox/up/README.md": None}, "sandbox/up/README.md: is missing"),
+    ({"base/a.c": ""}, "base/README.md: is missing"),
+    ({"base/a.c": "", "base/README.md": README}, None),
+    ({"base/a.c": "", "base/README.md": README.replace("- In:", "In:")}, 'begins with "- In:"'),
+    ({"base/a.c": "", "base/README.md": README.replace("\n- Out:", " Out:")}, 'begins with "- Out:"'),
+    ({"base/a.c": "", "base/README.md": README.replace("- May t", "- Must t")}, 'begins with "- May touch:"'),
+    ({"base/a.c": "", "base/README.md": README.replace("- May i", "- Must i")}, 'begins with "- May include:"'),
+    ({"base/a.c": "", "base/aa.c": "", "base/README.md": README}, "does not name aa"),
+    ({"sandbox/up/a.c": "", "sandbox/up/README.md": README.format("nothing.")}, "the table of tests/source/check"),
+    ({"sandbox/low/b.c": "", "sandbox/low/README.md": README.format("up.")}, "the table of tests/source/check"),
     (SEER, None),
     ({**SEER, "kernel/main.c": '#include "0.c"\n'}, "11 files see struct cb_kernel complete, 10 are allowed"),
 ]
