@@ -31,8 +31,8 @@ struct cb_options {
 int cb_options_parse(int argc, char **argv, struct cb_options *ret_options, bool *ret_done, struct cb_err *err);
 void cb_options_release(struct cb_options *o);
 
-/* Commands; return the process's exit status. kernel/commands/X.c; the kernel itself is not
- * among them (kernel/start.h). */
+/* Commands; return the process's exit status. Each has a file in kernel/commands/; the kernel itself is not among them
+ * (kernel/start.h). */
 int cb_command_install(const struct cb_options *o);
 int cb_command_run(const struct cb_options *o);
 int cb_command_explain(const struct cb_options *o);

@@ -131,7 +131,7 @@ void cb_guest_retire(struct cb_guest *g);
 /* Asks the guest to run its exit handlers and end; for shutdown. */
 void cb_guest_shutdown(struct cb_guest *g, bool restart);
 
-/* ---- from twins.c ---- */
+/* ---- take-over ---- */
 void cb_guest_restoring(struct cb_guest *g);
 /* What the dead have sent and written is published; unless they were killed for what they sent. */
 void cb_guest_last_words(struct cb_guest *g);

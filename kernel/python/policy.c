@@ -1,9 +1,9 @@
 /* The permission table of the wire.
  *
- * Trust domain: supervisor; stands between the guest's bytes and everybody else: guest.c calls it for each frame before
- * any other code sees it. Invariant: a message that is not in the contract, or not in this phase, or whose content a
- * notebook server or browser could choke on, goes no further. The reaction (kill the guest, report WireError) is
- * guest.c's.
+ * Trust domain: supervisor; stands between the guest's bytes and everybody else: python.c and side.c ask it about each
+ * frame before any other code sees it. Invariant: a message that is not in the contract, or not in this phase, or whose
+ * content a notebook server or browser could choke on, goes no further. What follows (the Python is killed, a WireError
+ * is reported) is up to the Python's owner.
  */
 #include "policy.h"
 

@@ -1,6 +1,6 @@
 /* What only a branch says, and what is said of one.
  *
- * Trust domain: supervisor; frames as in python/frames.c: permitted in the branch's phase, and strict JSON. A branch
+ * Trust domain: supervisor; frames as in shells/frames.c: permitted in the branch's phase, and strict JSON. A branch
  * has no subshells, no checkpoint but the one that adopts it, no side wire, and of comms only those that it opened
  * itself: what it says on others, which are the main line's, is dropped with a notice.
  */

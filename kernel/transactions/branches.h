@@ -6,7 +6,7 @@
 int cb_branches_init(struct cb_transactions *tx);
 void cb_branches_release(struct cb_transactions *tx);
 
-/* ---- from checkpoints.c ---- */
+/* ---- making and listing them ---- */
 bool cb_branches_full(struct cb_transactions *tx);
 bool cb_branches_any(const struct cb_transactions *tx);
 /* The twin is woken and runs from then on, beside the guest; its channels are taken. False if it can't; else the end is
@@ -34,12 +34,12 @@ const struct cb_request *cb_branches_running(const struct cb_transactions *tx);
 bool cb_branches_busy(const struct cb_transactions *tx); /* anything runs or waits */
 bool cb_branches_interrupted(const struct cb_transactions *tx); /* what runs in one is to stop, and has not yet */
 
-/* ---- from twins.c and execution.c ---- */
+/* ---- life of the jail ---- */
 void cb_branches_signalled(struct cb_transactions *tx, uint32_t number);
 void cb_branches_gone(struct cb_transactions *tx, uint32_t number, int status);
 void cb_branches_jail_gone(struct cb_transactions *tx, const char *why);
 
-/* ---- from adopt.c and memory.c ---- */
+/* ---- one of them ---- */
 struct cb_branch *cb_branches_numbered(struct cb_transactions *tx, uint32_t number);
 /* A request of our own, under the execution queue's current one. */
 int cb_branch_ask(struct cb_transactions *tx, struct cb_branch *b, enum cb_wire_type type, enum cb_wire_phase phase,
@@ -67,7 +67,7 @@ void cb_adopt_ran(struct cb_transactions *tx, uint32_t branch);
 /* The copy is the main line now: the branch ends. */
 void cb_adopt_done(struct cb_transactions *tx, uint32_t branch);
 
-/* ---- from branches.c ---- */
+/* ---- what it does meanwhile ---- */
 /* It is being adopted: what it did now would be lost. */
 bool cb_adopt_holds(const struct cb_transactions *tx, const struct cb_branch *b);
 void cb_adopt_answered(struct cb_transactions *tx, struct cb_branch *b, const struct cb_guest_content *c);
@@ -75,7 +75,7 @@ void cb_adopt_branch_gone(struct cb_transactions *tx, uint32_t branch);
 /* It has ended: what has run in it is kept if its copy takes over. */
 void cb_adopt_buried(struct cb_transactions *tx, struct cb_branch *b);
 
-/* ---- from twins_make.c ---- */
+/* ---- its copy ---- */
 /* The branch copies itself, with these n channels. */
 int cb_adopt_copy(struct cb_transactions *tx, struct cb_branch *b, uint32_t number, const int *theirs, size_t n);
 /* It has not answered that. */

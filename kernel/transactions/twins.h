@@ -17,7 +17,7 @@ void cb_twins_begins(struct cb_transactions *tx, struct cb_shell *s);
 /* A subshell's has ended, or died. */
 void cb_twins_beside_ended(struct cb_transactions *tx, const struct cb_shell *s);
 
-/* ---- life of the jail, from guest.c ---- */
+/* ---- life of the jail ---- */
 void cb_twins_guest_up(struct cb_transactions *tx);  /* the first one is made */
 void cb_twins_jail_gone(struct cb_transactions *tx); /* all are dead */
 /* A branch has ended, or a Python with all it had started: what was given up for lack of room may go. */
@@ -48,7 +48,7 @@ const char *cb_twins_became(const struct cb_transactions *tx, bool restored);
 void cb_twins_answered(struct cb_transactions *tx, const struct cb_guest_content *c);
 void cb_twins_resumed(struct cb_transactions *tx);
 
-/* ---- memory.c ---- */
+/* ---- when memory is short ---- */
 size_t cb_twins_count(const struct cb_twins *w); /* those that have no name */
 /* Their number, and which processes: those that are kept by age and were asked for before then. */
 size_t cb_twins_unnamed(struct cb_transactions *tx, int64_t before_ms, pid_t ret_pid[CB_TWINS_MAX]);
@@ -63,7 +63,7 @@ bool cb_twins_any(struct cb_transactions *tx);
 /* The oldest of them goes; how many are left. */
 size_t cb_twins_give_up(struct cb_transactions *tx);
 
-/* ---- the queue, from execution.c ---- */
+/* ---- the queue ---- */
 /* The state is about to change. `code` is a raw JSON string for a cell, absent for comm messages. */
 void cb_twins_touched(struct cb_transactions *tx, struct cb_span code, int64_t number);
 /* A client's request that may have written to the workspace has ended: what is kept from before has not its files. */
@@ -81,7 +81,7 @@ bool cb_twins_busy(const struct cb_transactions *tx);
 /* A user's interrupt: one that Python is busy with is given up; at a second one, Python. */
 void cb_twins_interrupt(struct cb_transactions *tx);
 
-/* ---- checkpoints.c ---- */
+/* ---- names, branches, going back ---- */
 /* Starts making one; the end is cb_checkpoint_made. NULL or "" = no name. False: none can be made. */
 bool cb_twins_make(struct cb_transactions *tx, const char *name);
 /* A branch of the present state, or of a twin; the end is cb_checkpoint_branched. */

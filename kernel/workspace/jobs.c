@@ -383,7 +383,7 @@ void cb_jobs_schedule(struct cb_workspace *ws)
 			job = job->next;
 			continue;
 		}
-		launch(ws, job); /* may free it, and what follows it */
+		launch(ws, job); /* one that the jail does not take is answered and freed */
 		job = ws->jobs.head;
 	}
 }

@@ -51,6 +51,15 @@ LAYERS = {
 # The folders whose files docs may name in `…`.
 NAMED = "base|docs|examples|guest|include|kernel|kernelspec|sandbox|tests|tools"
 
+# Files of other projects that comments name.
+FOREIGN = {
+    "lib/sm.h": "dqlite",
+    "ceval_gil.h": "CPython",
+    "Modules/_asynciomodule.c": "CPython",
+    "arch/x86/kernel/signal_64.c": "Linux",
+    "arch/arm64/kernel/signal.c": "Linux",
+}
+
 # One letter in brackets: this file must pass its own check.
 MACHINE_PATHS = re.compile(r"/[w]ork/(main|shared)|/root/\.(pyenv|cache|local)/|/opt/[w]heels|/tmp/[b]ash_jobs")
 
@@ -218,6 +227,30 @@ def references(root, path, lines):
                 yield number, f"{name} does not exist"
 
 
+@functools.lru_cache(maxsize=1)
+def names_of_files(root):
+    return {os.path.basename(path) for path in sources(root)}
+
+
+NAMED_IN_COMMENT = re.compile(r"(?<![\w/<\".*-])((?:[\w.-]+/)*[a-z_][\w-]*\.(?:c|h|def|py))\b")
+
+
+def references_of_comments(root, path, text):
+    """Files that comments name exist: FOLDER/FILE from the root, from a folder that rooms lie in, or from beside the
+    file; a name without a folder anywhere. <…> is a header of the system, or of include/."""
+    if not path.endswith((".c", ".h")):
+        return
+    places = [root, *(root / top for top in ("kernel", "sandbox", "guest", "include")), (root / path).parent]
+    for comment in COMMENT_OR_LITERAL.finditer(text):
+        if comment.group()[0] != "/":
+            continue
+        for match in NAMED_IN_COMMENT.finditer(text, comment.start(), comment.end()):
+            name = match.group(1)
+            there = any((p / name).exists() for p in places) if "/" in name else name in names_of_files(root)
+            if not there and name not in FOREIGN:
+                yield text.count("\n", 0, match.start()) + 1, f"{name} does not exist"
+
+
 def check(path, text, names):
     if text and not text.endswith("\n"):
         yield text.count("\n") + 1, "no newline at the end"
@@ -242,7 +275,8 @@ def check_tree(root):
     for path in sources(root):
         files += 1
         text = (root / path).read_text(encoding="utf-8")
-        for number, what in [*check(path, text, names), *references(root, path, text.split("\n"))]:
+        named = [*references(root, path, text.split("\n")), *references_of_comments(root, path, text)]
+        for number, what in [*check(path, text, names), *named]:
             faults += 1
             print(f"{path}:{number}: {what}")
     print(f"{files} files, {faults} faults")
@@ -322,7 +356,17 @@ def self_test():
     if [number for number, _ in references(root, "docs/a.md", text)] != [2, 3]:
         failed += 1
         print("references: wrong")
-    print(f"{len(SELF_TEST) + 1} snippets, {failed} failed")
+    text = """/* python/frames.c
+ * shells/frames.c, kernel/start.c, kernel/no.c, no_such_file.c, frames.c, parts.h, <sys/no.h>, and dqlite's lib/sm.h */
+#include "no/no.h"
+char *text = "no/no.c"; /* ../start.c */ // ../no.c
+"""
+    if [what.split()[0] for _, what in references_of_comments(root, "kernel/shells/a.c", text)] != [
+        *("python/frames.c", "kernel/no.c", "no_such_file.c", "../no.c")
+    ]:
+        failed += 1
+        print("references of comments: wrong")
+    print(f"{len(SELF_TEST) + 2} snippets, {failed} failed")
     return 1 if failed else 0
 
 

@@ -1,4 +1,4 @@
-/* What is served beside the main shell (shells/lanes.c, shells/side.c), by a guest that the test plays. */
+/* What is served beside the main shell (shells/lanes.c, python/side.c), by a guest that the test plays. */
 #include "rig_lanes.h"
 #include "rig_twins.h"
 

@@ -1,5 +1,5 @@
 /* The judge of names: each rule with what is allowed and what is refused, over real folders, which change as the judge
- * allows. test_judge_random.c tries sequences. */
+ * allows. test_random.c tries sequences. */
 #include "../../../../sandbox/judge/judge.h"
 #include "../../folder.h"
 
