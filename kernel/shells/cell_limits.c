@@ -1,4 +1,4 @@
-/* The meter of a running cell.
+/* The limits of a running cell that take looking: CPU time and memory.
  *
  * Role: timeout.cpu, a request's own limit of memory (which Python enforces itself, by RLIMIT_DATA; here it is watched
  * from outside, since code may lift that one up to the policy's), and that a wait for input stops the cell's clock only
@@ -35,7 +35,7 @@ static double processors(void)
 
 static void arm(struct cb_shells *sh)
 {
-	struct cb_cell_limits *m = &sh->execution.meter;
+	struct cb_cell_limits *m = &sh->execution.cell_limits;
 	int64_t in = LATEST;
 
 	if (sh->execution.shell.cell.stop != CB_STOP_NONE) { /* its time is over */
@@ -64,7 +64,7 @@ static void arm(struct cb_shells *sh)
 /* What was used since the last reading. */
 static double advance(struct cb_shells *sh, double *ret_elapsed)
 {
-	struct cb_cell_limits *m = &sh->execution.meter;
+	struct cb_cell_limits *m = &sh->execution.cell_limits;
 	int64_t now_ns = cb_now_ns();
 	double now, delta;
 
@@ -89,7 +89,7 @@ static double advance(struct cb_shells *sh, double *ret_elapsed)
 static void on_timer(void *context)
 {
 	struct cb_shells *sh = context;
-	struct cb_cell_limits *m = &sh->execution.meter;
+	struct cb_cell_limits *m = &sh->execution.cell_limits;
 	struct cb_shell *s = &sh->execution.shell;
 	double elapsed = 0, delta = 0;
 
@@ -113,7 +113,7 @@ static void on_timer(void *context)
 
 void cb_cell_limits_start(struct cb_shells *sh, double cpu, uint64_t memory)
 {
-	struct cb_cell_limits *m = &sh->execution.meter;
+	struct cb_cell_limits *m = &sh->execution.cell_limits;
 	double elapsed;
 
 	m->limit = cpu;
@@ -133,7 +133,7 @@ void cb_cell_limits_start(struct cb_shells *sh, double cpu, uint64_t memory)
 
 void cb_cell_limits_wait(struct cb_shells *sh, bool waits)
 {
-	struct cb_cell_limits *m = &sh->execution.meter;
+	struct cb_cell_limits *m = &sh->execution.cell_limits;
 	double elapsed, delta = advance(sh, &elapsed);
 
 	if (m->waits && delta > elapsed * CB_WAIT_SHARE) /* also one that is shorter than a period */
@@ -146,11 +146,11 @@ void cb_cell_limits_wait(struct cb_shells *sh, bool waits)
 
 void cb_cell_limits_stop(struct cb_shells *sh)
 {
-	cb_loop_arm(sh->loop, sh->execution.meter.timer, 0);
+	cb_loop_arm(sh->loop, sh->execution.cell_limits.timer, 0);
 }
 
 int cb_cell_limits_init(struct cb_shells *sh)
 {
-	sh->execution.meter.timer = cb_loop_add_timer(sh->loop, on_timer, sh);
-	return sh->execution.meter.timer;
+	sh->execution.cell_limits.timer = cb_loop_add_timer(sh->loop, on_timer, sh);
+	return sh->execution.cell_limits.timer;
 }

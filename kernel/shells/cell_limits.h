@@ -1,5 +1,5 @@
-/* The meter of a running cell: CPU seconds of the whole jail against timeout.cpu, memory of its processes against what
- * the request allows itself. Trust domain: supervisor. See cell_limits.c. */
+/* The limits of a running cell that take looking: CPU seconds of the whole jail against timeout.cpu, memory of its
+ * processes against what the request allows itself. Trust domain: supervisor. See cell_limits.c. */
 #pragma once
 
 #include <stdbool.h>

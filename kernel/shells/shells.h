@@ -95,7 +95,7 @@ struct cb_shell_ops {
 	void (*ending)(struct cb_shell *s, struct cb_request *r); /* … before its idle is said */
 	void (*done)(struct cb_shell *s, struct cb_request *r);	  /* … and after it */
 	void (*usage)(struct cb_shell *s, struct cb_usage *ret_usage);
-	double (*cpu)(struct cb_shell *s); /* NULL: a meter of its own looks at timeout.cpu */
+	double (*cpu)(struct cb_shell *s); /* NULL: cell_limits.c looks at timeout.cpu */
 	void (*arm)(struct cb_shell *s);   /* what it is due for has changed */
 	const char *cpu_of;		   /* whose CPU time that is: "the jail" */
 };
@@ -139,7 +139,7 @@ struct cb_death {
 	const char *became; /* "all variables are lost" */
 };
 
-/* The meter of a cell. */
+/* What a cell may use, and has used. */
 struct cb_cell_limits {
 	double limit;	 /* CPU seconds of the cell; 0 = none */
 	uint64_t memory; /* bytes that no process may pass during the cell; 0 = as the jail's */
@@ -173,7 +173,7 @@ struct cb_execution {
 	struct cb_shell shell; /* the main one */
 	struct cb_load load;
 	int64_t number;		     /* the kernel's execution count, of all its shells: never decreases */
-	struct cb_cell_limits meter; /* of the current cell */
+	struct cb_cell_limits cell_limits; /* of the current cell */
 	int timer;
 
 	struct cb_client_session session[CB_SESSIONS_MAX];

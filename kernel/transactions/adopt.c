@@ -123,8 +123,8 @@ void cb_adopt_ran(struct cb_transactions *tx, uint32_t branch)
 
 	if (b == NULL && w->adopted != branch)
 		return;
-	cb_undo_log_join(&w->past, b != NULL ? &b->ran : &w->adopted_ran);
-	cb_tools_join(&tx->jupyter->tools, b != NULL ? &b->called : &w->adopted_called, w->past.last);
+	cb_undo_log_join(&w->undo_log, b != NULL ? &b->ran : &w->adopted_ran);
+	cb_tools_join(&tx->jupyter->tools, b != NULL ? &b->called : &w->adopted_called, w->undo_log.last);
 }
 
 void cb_adopt_done(struct cb_transactions *tx, uint32_t branch)

@@ -137,7 +137,7 @@ static bool start(struct cb_transactions *tx, const char *name, char *ret_why, s
 static struct cb_twin *before_cells(struct cb_transactions *tx, const struct cb_back *back, uint64_t end, char *ret_why,
 				    size_t size)
 {
-	const struct cb_undo_log *p = &tx->twins.past;
+	const struct cb_undo_log *p = &tx->twins.undo_log;
 	size_t n = back->undo > 0 ? back->undo : 1, ran = cb_undo_log_between(p, 0, end);
 	const struct cb_undo_log_cell *cell = cb_undo_log_latest(p, n, end);
 	struct cb_twin *t = cell != NULL ? cb_twins_before_cell(tx, cell->cell) : NULL;

@@ -106,7 +106,7 @@ struct cb_twins {
 	int idle_timer, deadline_timer, rest_timer;
 	bool rested;	   /* since the newest one was made Python has put in order what that has cost it */
 	int64_t worked_ns; /* what it had had of processors then */
-	struct cb_undo_log past;
+	struct cb_undo_log undo_log;
 	struct cb_undo_log adopted_ran;	      /* of the branch whose copy takes over, if that branch has ended */
 	struct cb_called_list adopted_called; /* likewise */
 	uint32_t adopted;		      /* its number */

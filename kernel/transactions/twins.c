@@ -244,7 +244,7 @@ bool cb_twins_owe(const struct cb_transactions *tx)
 void cb_twins_told(struct cb_transactions *tx)
 {
 	if (!cb_twins_owe(tx))
-		tx->twins.past.untold = tx->twins.past.live.undone + 1;
+		tx->twins.undo_log.untold = tx->twins.undo_log.live.undone + 1;
 }
 
 void cb_twins_undo_calls(struct cb_transactions *tx, int64_t cell)
@@ -269,8 +269,8 @@ void cb_twins_forget_past(struct cb_transactions *tx)
 {
 	struct cb_twins *w = &tx->twins;
 	/* what is undone is to be told yet */
-	uint64_t oldest = w->confirming ? w->woken.cell : w->past.last;
-	uint64_t undone = w->confirming ? w->woken.live.undone : w->past.live.undone;
+	uint64_t oldest = w->confirming ? w->woken.cell : w->undo_log.last;
+	uint64_t undone = w->confirming ? w->woken.live.undone : w->undo_log.live.undone;
 
 	for (const struct cb_twin *t = w->twin; t < w->twin + CB_TWINS_MAX; t++)
 		if (t->number != 0)
@@ -279,7 +279,7 @@ void cb_twins_forget_past(struct cb_transactions *tx)
 		if (tx->branches.branch[i] != NULL)
 			older(&oldest, &undone, tx->branches.branch[i]->cell, &tx->branches.branch[i]->live);
 	cb_twins_told(tx);
-	cb_undo_log_forget(&w->past, oldest, undone);
+	cb_undo_log_forget(&w->undo_log, oldest, undone);
 }
 
 /* ---- what others say ---- */
@@ -385,7 +385,7 @@ int cb_twins_init(struct cb_transactions *tx)
 void cb_twins_release(struct cb_transactions *tx)
 {
 	cb_twins_jail_gone(tx);
-	cb_undo_log_release(&tx->twins.past);
+	cb_undo_log_release(&tx->twins.undo_log);
 	cb_undo_log_release(&tx->twins.adopted_ran);
 	cb_called_release(&tx->twins.adopted_called);
 	cb_buf_release(&tx->twins.undone);

@@ -209,8 +209,8 @@ static struct cb_twin *conceive(struct cb_transactions *tx, enum cb_twin_use use
 		cb_fd_close(&t->ends.side);
 		cb_fd_close(&ret_theirs[CB_BIRTH_SIDE]);
 	}
-	t->cell = w->past.last;
-	t->live = cb_undo_log_point(&w->past);
+	t->cell = w->undo_log.last;
+	t->live = cb_undo_log_point(&w->undo_log);
 	t->count = tx->shells->execution.number;
 	t->created = cb_date_now();
 	t->asked_ms = cb_now_ms();

@@ -55,10 +55,10 @@ static void note_undone(struct cb_transactions *tx, const struct cb_twin *t)
 	struct cb_twins *w = &tx->twins;
 
 	cb_buf_clear(&w->undone);
-	if (cb_undo_log_after(&w->past, t->cell, &t->live, &w->undone, &w->undid) < 0)
+	if (cb_undo_log_after(&w->undo_log, t->cell, &t->live, &w->undone, &w->undid) < 0)
 		cb_buf_clear(&w->undone);
 	cb_buf_clear(&w->untold);
-	if (cb_undo_log_untold(&w->past, t->cell, &t->live, &w->untold, &w->untold_undid) < 0)
+	if (cb_undo_log_untold(&w->undo_log, t->cell, &t->live, &w->untold, &w->untold_undid) < 0)
 		cb_buf_clear(&w->untold);
 	w->restored_to = t->count;
 	w->untold_to = t->count < w->untold_before || tx->checkpoints.rolling ? t->count : w->untold_before;
@@ -273,7 +273,7 @@ static int put_resume(struct cb_transactions *tx, const struct cb_twin *t, bool 
 
 	cb_json_put(&j, "execution_count", tx->shells->execution.number + 1, "branch", (bool)false);
 	if (sources)
-		cb_undo_log_sources(&tx->twins.past, t->cell, t->count, &j);
+		cb_undo_log_sources(&tx->twins.undo_log, t->cell, t->count, &j);
 	return cb_json_done(&j);
 }
 
@@ -620,14 +620,14 @@ void cb_twins_confirm(struct cb_transactions *tx)
 	note_undone(tx, t);
 	w->confirming = false;
 	w->confirmed_ns = cb_now_ns();
-	cb_undo_log_undo(&w->past, t->cell, &t->live);
+	cb_undo_log_undo(&w->undo_log, t->cell, &t->live);
 	cb_twins_undo_calls(tx, (int64_t)t->cell);
 	if (t->use == CB_TWIN_ADOPTED)
 		cb_adopt_ran(tx, t->branch);
 	for (struct cb_twin *each = w->twin; each < w->twin + CB_TWINS_MAX; each++)
 		if (each->number > w->before_copy) { /* its copy, from when that was not undone yet */
-			each->live = w->past.live;
-			each->cell = w->past.last;
+			each->live = w->undo_log.live;
+			each->cell = w->undo_log.last;
 		}
 	cb_twins_keep_so_many(tx);
 	word_it(tx, t);

@@ -39,7 +39,7 @@ void cb_twins_touched(struct cb_transactions *tx, struct cb_span code, int64_t n
 	tx->twins.idle_deaths = 0;
 	if (!tx->twins.possible && cb_twins_next(&tx->twins) == NULL && !cb_branches_any(tx))
 		return; /* there is nothing that could take over */
-	cb_undo_log_add(&tx->twins.past, code, number);
+	cb_undo_log_add(&tx->twins.undo_log, code, number);
 	tx->twins.stale = true;
 	tx->twins.after_cell |= code.data != NULL;
 }
@@ -110,7 +110,7 @@ static bool is_named(const struct cb_transactions *tx)
 	const struct cb_twins *w = &tx->twins;
 
 	for (const struct cb_twin *t = w->twin; t < w->twin + CB_TWINS_MAX; t++)
-		if (cb_twin_is_ready(t) && t->name[0] != '\0' && t->cell == w->past.last)
+		if (cb_twin_is_ready(t) && t->name[0] != '\0' && t->cell == w->undo_log.last)
 			return true;
 	return false;
 }
@@ -143,15 +143,15 @@ void cb_twins_begins(struct cb_transactions *tx, struct cb_shell *s)
 {
 	bool main = s == &tx->shells->execution.shell;
 	int64_t number = s->cell.store ? s->cell.number : 0;
-	uint64_t before = tx->twins.past.last;
+	uint64_t before = tx->twins.undo_log.last;
 
 	cb_twins_touched(tx, s->current->execute.code, number);
-	s->cell.kept_as = tx->twins.past.last;
+	s->cell.kept_as = tx->twins.undo_log.last;
 	cb_calls_begin(s->current->calls, s->cell.kept_as, &tx->jupyter->tools.done);
 	if (main)
 		note_touched(tx);
 	else if (s->cell.kept_as != before)
-		cb_undo_log_runs(&tx->twins.past, number);
+		cb_undo_log_runs(&tx->twins.undo_log, number);
 	else /* there are no twins */
 		s->cell.kept_as = 0;
 	if (main || tx->shells->execution.shell.current == NULL)
@@ -164,8 +164,8 @@ void cb_twins_beside_ended(struct cb_transactions *tx, const struct cb_shell *s)
 {
 	if (s->cell.kept_as == 0)
 		return;
-	cb_undo_log_ended(&tx->twins.past, s->cell.kept_as, s->cell.store ? s->cell.number : 0);
-	cb_tools_ended(&tx->jupyter->tools, s->cell.kept_as, tx->twins.past.last);
+	cb_undo_log_ended(&tx->twins.undo_log, s->cell.kept_as, s->cell.store ? s->cell.number : 0);
+	cb_tools_ended(&tx->jupyter->tools, s->cell.kept_as, tx->twins.undo_log.last);
 }
 
 void cb_twins_cell_ended(struct cb_transactions *tx, double seconds)

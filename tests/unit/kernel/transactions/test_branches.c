@@ -588,7 +588,7 @@ static void test_it_ends_while_its_copy_takes_over(void **state)
 {
 	struct branch b;
 	struct rig *r = up(state, &b);
-	struct cb_undo_log *past = &r->k.transactions.twins.past;
+	struct cb_undo_log *past = &r->k.transactions.twins.undo_log;
 	const char *id = send_to(r, &b, "1");
 	uint64_t request = rig_begun(r, id);
 	struct rig_twin t, copy;
@@ -617,13 +617,13 @@ static void test_cells_are_noted_beside_it(void **state)
 	struct branch b;
 	struct rig *r = up(state, &b);
 	struct cb_transactions *tx = &r->k.transactions;
-	size_t before = tx->twins.past.count;
+	size_t before = tx->twins.undo_log.count;
 
 	tx->twins.possible = false;
 	cb_twins_drop(tx, cb_twins_next(&tx->twins));
 	assert_null(cb_twins_next(&tx->twins));
 	cb_twins_touched(tx, CB_SPAN("\"a\""), 7);
-	assert_int_equal(tx->twins.past.count, before + 1);
+	assert_int_equal(tx->twins.undo_log.count, before + 1);
 	done(r, &b);
 }
 

@@ -193,7 +193,7 @@ static void test_a_comm_that_is_not_sent(void **state)
 {
 	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
 	struct rig_twin t = rig_twin(r);
-	uint64_t last = r->k.transactions.twins.past.last;
+	uint64_t last = r->k.transactions.twins.undo_log.last;
 
 	cb_buf_release(&r->k.guest.python.link.tx);
 	r->k.guest.python.link.tx.max = 1;
@@ -203,7 +203,7 @@ static void test_a_comm_that_is_not_sent(void **state)
 	rig_expect(r, RIG_IOPUB, "busy", id);
 	rig_expect(r, RIG_IOPUB, "idle", id);
 	assert_false(is_open(r, "\"c\""));
-	assert_int_equal(r->k.transactions.twins.past.last, last);
+	assert_int_equal(r->k.transactions.twins.undo_log.last, last);
 	rig_twin_close(&t);
 }
 
