@@ -114,11 +114,12 @@ int cb_command_plan(const struct cb_options *o, char *const *argv, struct cb_com
 
 	r = cb_jail_spec_make(&in, &j->spec, err);
 	if (r < 0) /* but for the command and memory it is the policy that asks for what can't be */
-		return strcmp(err->step, "command") == 0 || strcmp(err->step, "plan") == 0 ? r
-											   : (err->code = CB_E_USAGE);
+		return strcmp(err->step, "command") == 0 || strcmp(err->step, CB_JAIL_SPEC_STEP) == 0
+			       ? r
+			       : (err->code = CB_E_USAGE);
 	r = cb_jail_spec_to_fd(&j->spec, &j->spec_fd);
 	return r == 0 ? 0
-		      : cb_err_set(err, r, "plan", NULL, "the jail's description can't be passed on: %s",
+		      : cb_err_set(err, r, CB_JAIL_SPEC_STEP, NULL, "the jail's description can't be passed on: %s",
 				   cb_err_text(r));
 }
 

@@ -19,11 +19,9 @@
 #include "policy/workspace.h"
 #include "warm_place.h"
 
-#define STEP "plan"
-
 static int no_memory(struct cb_err *err)
 {
-	return cb_err_set(err, -ENOMEM, STEP, NULL, "out of memory");
+	return cb_err_set(err, -ENOMEM, CB_JAIL_SPEC_STEP, NULL, "out of memory");
 }
 
 /* ---- workspace ---- */
@@ -611,7 +609,7 @@ static int plan_command(const struct cb_jail_spec_input *in, struct cb_jail_spec
 		CB_AUTO_PATH guest = in->guest_dir != NULL ? cb_path_real(in->guest_dir) : NULL;
 
 		if (in->interpreter == NULL || guest == NULL)
-			return cb_err_set(err, -EINVAL, STEP, NULL, "neither a guest nor a command");
+			return cb_err_set(err, -EINVAL, CB_JAIL_SPEC_STEP, NULL, "neither a guest nor a command");
 		r = cb_strv_add(&spec->argv, in->interpreter->executable);
 		if (r == 0)
 			r = cb_strv_add(&spec->argv, CB_GUEST_TARGET "/boot.py");

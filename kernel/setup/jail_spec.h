@@ -10,6 +10,7 @@
 
 #define CB_GUEST_TARGET "/run/cellblock/guest" /* where the guest package is inside */
 #define CB_GUEST_CACHE_TARGET CB_GUEST_TARGET "/cellblock_guest/__pycache__"
+#define CB_JAIL_SPEC_STEP "jail description" /* of errors that the policy is not to blame for */
 
 struct cb_jail_spec_input {
 	const struct cb_policy *policy;
