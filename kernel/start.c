@@ -122,7 +122,7 @@ static void name_client(char ret_name[64])
 
 struct start {
 	const struct cb_options *options;
-	struct cb_places places;
+	struct cb_install_paths install_paths;
 	struct cb_policy policy;
 	struct cb_interpreter interpreter;
 	struct cb_jail_spec spec;
@@ -155,7 +155,8 @@ static void fill_cache(struct cb_kernel *k, const struct start *s, const char *f
 	/* out of the way of cells, but not for ever: on a busy machine the lowest priority gets no processor at all */
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || nice(10) < 0)
 		_exit(1);
-	_exit(cb_guest_cache_write(&s->interpreter, s->places.jail, s->places.guest, false, folder, &err) < 0);
+	_exit(cb_guest_cache_write(&s->interpreter, s->install_paths.jail, s->install_paths.guest, false, folder,
+				   &err) < 0);
 }
 
 /* Still a kernel, but nothing has told whether cells could have made the file. */
@@ -172,13 +173,13 @@ static int plan_and_start(struct cb_kernel *k, struct start *s)
 	const struct cb_options *o = s->options;
 	struct cb_err *err = &k->guest.failure;
 	CB_AUTO_PATH named = s->interpreter.facts != NULL ? cb_guest_cache_folder(s->interpreter.facts) : NULL;
-	CB_AUTO_PATH target = cb_path_format("%s/cellblock_guest/__pycache__", s->places.guest);
+	CB_AUTO_PATH target = cb_path_format("%s/cellblock_guest/__pycache__", s->install_paths.guest);
 	/* binds are opened without following links */
 	CB_AUTO_PATH cache = named != NULL && target != NULL && cb_path_is_dir(target) ? cb_path_real(named) : NULL;
 	struct cb_jail_spec_input in = { .policy = &s->policy,
 					 .interpreter = &s->interpreter,
 					 .bash = o->bash,
-					 .guest_dir = s->places.guest,
+					 .guest_dir = s->install_paths.guest,
 					 .guest_cache = cache,
 					 .connection_file = o->connection_file,
 					 .session_name = getenv("JPY_SESSION_NAME") };
@@ -195,7 +196,7 @@ static int plan_and_start(struct cb_kernel *k, struct start *s)
 	if (r == 0 && s->policy.audit_file != NULL) /* who wants a log wants no cell without it */
 		r = open_audit(k, s->policy.audit_file, err);
 	if (r == 0)
-		r = cb_broker_start(s->places.jail, &s->spec, &k->guest.broker, err);
+		r = cb_broker_start(s->install_paths.jail, &s->spec, &k->guest.broker, err);
 	k->workspace.mode = s->spec.workspace_mode;
 	if (r == 0 && s->spec.workspace_note != NULL)
 		cb_execution_note(&k->shells.execution, "%s", s->spec.workspace_note);
@@ -213,7 +214,7 @@ static int prepare_jail(struct cb_kernel *k, struct start *s)
 	struct cb_err *err = &k->guest.failure, no_interpreter = { 0 };
 	int r = cb_policy_load(o->policy, o->sets.items, o->sets.count, &s->policy, err);
 	/* in any case: clients are told its version also when no jail comes of it */
-	int found = cb_interpreter_find(o->python, o->facts, s->places.jail,
+	int found = cb_interpreter_find(o->python, o->facts, s->install_paths.jail,
 					r < 0 ? CB_LEVEL_NO_CGROUP : s->policy.isolation_minimum, &s->interpreter,
 					&no_interpreter);
 
@@ -254,7 +255,7 @@ static int start(struct cb_kernel *k, struct start *s, struct cb_err *err)
 	if (r == 0)
 		r = cb_connection_load(s->options->connection_file, &k->jupyter.conn, err);
 	if (r == 0)
-		r = cb_places_find(&s->places, err);
+		r = cb_install_paths_find(&s->install_paths, err);
 	if (r < 0)
 		return r;
 	r = prepare_jail(k, s);
@@ -339,6 +340,6 @@ int cb_command_kernel(const struct cb_options *o)
 	cb_jail_spec_release(&s.spec);
 	cb_interpreter_release(&s.interpreter);
 	cb_policy_release(&s.policy);
-	cb_places_release(&s.places);
+	cb_install_paths_release(&s.install_paths);
 	return status;
 }

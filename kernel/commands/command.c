@@ -102,14 +102,14 @@ int cb_command_plan(const struct cb_options *o, char *const *argv, struct cb_com
 
 	j->spec_fd = -1;
 	snprintf(j->spec_fd_text, sizeof(j->spec_fd_text), "%d", CB_CAPTURE_FD);
-	r = cb_places_find(&j->places, err);
+	r = cb_install_paths_find(&j->install_paths, err);
 	if (r == 0)
-		r = load(o, j->places.jail, argv == NULL, &j->policy, &j->interpreter, err);
+		r = load(o, j->install_paths.jail, argv == NULL, &j->policy, &j->interpreter, err);
 	if (r < 0)
 		return r;
 	struct cb_jail_spec_input in = { .policy = &j->policy,
 					 .interpreter = j->interpreter.executable != NULL ? &j->interpreter : NULL,
-					 .guest_dir = argv == NULL ? j->places.guest : NULL,
+					 .guest_dir = argv == NULL ? j->install_paths.guest : NULL,
 					 .argv = argv };
 
 	r = cb_jail_spec_make(&in, &j->spec, err);
@@ -129,5 +129,5 @@ void cb_command_release(struct cb_command_jail *jail)
 	cb_jail_spec_release(&jail->spec);
 	cb_interpreter_release(&jail->interpreter);
 	cb_policy_release(&jail->policy);
-	cb_places_release(&jail->places);
+	cb_install_paths_release(&jail->install_paths);
 }

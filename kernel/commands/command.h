@@ -24,7 +24,7 @@ int cb_command_check_policy(const struct cb_options *o, enum cb_isolation_level 
 
 /* A jail that a command plans and has cellblock-jail build or explain. Zeroed before use. */
 struct cb_command_jail {
-	struct cb_places places;
+	struct cb_install_paths install_paths;
 	struct cb_policy policy;
 	struct cb_interpreter interpreter;
 	struct cb_jail_spec spec;

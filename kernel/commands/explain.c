@@ -180,7 +180,7 @@ static int print_json(const struct cb_command_jail *jail, char *const argv[], st
 
 static int show(const struct cb_options *o, struct cb_command_jail *jail, struct cb_err *err)
 {
-	char *argv[] = { jail->places.jail,
+	char *argv[] = { jail->install_paths.jail,
 			 (char[]){ "explain" },
 			 (char[]){ "--spec-fd" },
 			 jail->spec_fd_text,
@@ -193,7 +193,7 @@ static int show(const struct cb_options *o, struct cb_command_jail *jail, struct
 	print_summary(&jail->policy, &jail->interpreter, &jail->spec);
 	print_policy(&jail->policy, &jail->spec);
 	r = cb_replace_process(argv, jail->spec_fd);
-	return cb_err_set(err, r, "explain", NULL, "%s can't be started: %s", jail->places.jail, cb_err_text(r));
+	return cb_err_set(err, r, "explain", NULL, "%s can't be started: %s", jail->install_paths.jail, cb_err_text(r));
 }
 
 int cb_command_explain(const struct cb_options *o)

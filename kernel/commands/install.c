@@ -26,12 +26,12 @@ static int add_word(json_t *argv, const char *word)
 	return json_array_append_new(argv, json_string(word));
 }
 
-static json_t *make_argv(const struct cb_options *o, const struct cb_places *places,
+static json_t *make_argv(const struct cb_options *o, const struct cb_install_paths *install_paths,
 			 const struct cb_interpreter *interpreter, const char *facts)
 {
-	CB_AUTO_PATH program = cb_places_program();
-	json_t *argv = json_pack("[s, s, s, s, s, s]", program != NULL ? program : places->self, "kernel", "--python",
-				 interpreter->executable, "--facts", facts);
+	CB_AUTO_PATH program = cb_install_paths_program();
+	json_t *argv = json_pack("[s, s, s, s, s, s]", program != NULL ? program : install_paths->self, "kernel",
+				 "--python", interpreter->executable, "--facts", facts);
 	CB_AUTO_PATH policy = NULL;
 	int bad = argv == NULL;
 
@@ -57,14 +57,14 @@ static json_t *make_argv(const struct cb_options *o, const struct cb_places *pla
 	return argv;
 }
 
-static char *make_spec(const struct cb_options *o, const struct cb_places *places,
+static char *make_spec(const struct cb_options *o, const struct cb_install_paths *install_paths,
 		       const struct cb_interpreter *interpreter, const char *facts)
 {
 	CB_AUTO_PATH title = o->bash ? strdup("Bash (Cellblock)")
 				     : cb_path_format("Python %.*s (Cellblock)",
 						      (int)(strrchr(interpreter->version, '.') - interpreter->version),
 						      interpreter->version);
-	json_t *argv = make_argv(o, places, interpreter, facts), *env = json_object(), *spec;
+	json_t *argv = make_argv(o, install_paths, interpreter, facts), *env = json_object(), *spec;
 	char *text;
 
 	for (size_t i = 0; i < o->env.count; i++) {
@@ -88,7 +88,7 @@ static char *make_spec(const struct cb_options *o, const struct cb_places *place
 static void copy_logos(const char *folder)
 {
 	const char *const *names = cb_kernelspec_logos;
-	CB_AUTO_PATH prefix = cb_places_prefix();
+	CB_AUTO_PATH prefix = cb_install_paths_prefix();
 
 	for (size_t i = 0; prefix != NULL && i < CB_KERNELSPEC_LOGOS; i++) {
 		CB_AUTO_PATH from = cb_path_format("%s/share/cellblock/kernelspec/%s", prefix, names[i]);
@@ -112,12 +112,12 @@ static void forget_cache(const char *path)
 		(void)cb_kernelspec_remove_cache(folder);
 }
 
-static int write_folder(const struct cb_options *o, const struct cb_places *places,
+static int write_folder(const struct cb_options *o, const struct cb_install_paths *install_paths,
 			const struct cb_interpreter *interpreter, const char *folder, struct cb_err *err)
 {
 	CB_AUTO_PATH facts = cb_path_format("%s/interpreter.json", folder);
 	CB_AUTO_PATH kernel = cb_path_format("%s/kernel.json", folder);
-	CB_AUTO_PATH spec = facts != NULL ? make_spec(o, places, interpreter, facts) : NULL;
+	CB_AUTO_PATH spec = facts != NULL ? make_spec(o, install_paths, interpreter, facts) : NULL;
 	int r;
 
 	if (facts == NULL || kernel == NULL || spec == NULL)
@@ -131,7 +131,8 @@ static int write_folder(const struct cb_options *o, const struct cb_places *plac
 		struct cb_err ignored = { 0 };
 
 		if (cache == NULL ||
-		    cb_guest_cache_write(interpreter, places->jail, places->guest, !o->bash, cache, &ignored) < 0)
+		    cb_guest_cache_write(interpreter, install_paths->jail, install_paths->guest, !o->bash, cache,
+					 &ignored) < 0)
 			fprintf(stderr, "cellblock install: cells will start slower: %s\n",
 				cache == NULL ? "there is no folder for compiled modules" : ignored.text);
 		copy_logos(folder);
@@ -148,7 +149,7 @@ static int write_folder(const struct cb_options *o, const struct cb_places *plac
  * taken instead of ours, and a notebook that asks for python3 run outside of any jail. */
 static void warn_of_hidden(const struct cb_interpreter *interpreter, const char *name)
 {
-	CB_AUTO_PATH own = cb_places_prefix();
+	CB_AUTO_PATH own = cb_install_paths_prefix();
 	const char *prefixes[] = { own, interpreter->venv, interpreter->conda, getenv("VIRTUAL_ENV") };
 
 	for (size_t i = 0; i < CB_COUNT(prefixes); i++) {
@@ -201,27 +202,27 @@ static void report(const struct cb_options *o, const struct cb_interpreter *inte
 int cb_command_install(const struct cb_options *o)
 {
 	struct cb_err err = { 0 };
-	struct cb_places places = { 0 };
+	struct cb_install_paths install_paths = { 0 };
 	struct cb_interpreter interpreter = { 0 };
 	enum cb_isolation_level minimum = CB_LEVEL_NO_CGROUP;
 	CB_AUTO_PATH folder = NULL;
-	int r = cb_places_find(&places, &err);
+	int r = cb_install_paths_find(&install_paths, &err);
 
 	if (r == 0)
 		r = cb_command_check_policy(o, &minimum, &err);
 	if (r == 0)
-		r = cb_interpreter_find(o->python, NULL, places.jail, minimum, &interpreter, &err);
+		r = cb_interpreter_find(o->python, NULL, install_paths.jail, minimum, &interpreter, &err);
 	if (r == 0 && o->bash && interpreter.bash_version == NULL)
 		r = cb_err_set(&err, -ENOENT, STEP, "Install bash.", "there is no bash in the jail");
 	if (r == 0)
 		r = cb_kernelspec_folder(o, &interpreter, &folder, &err);
 	if (r == 0)
-		r = write_folder(o, &places, &interpreter, folder, &err);
+		r = write_folder(o, &install_paths, &interpreter, folder, &err);
 	if (r == 0)
 		report(o, &interpreter, folder);
 	if (r == 0 && o->prefix == NULL && !o->sys_prefix)
 		warn_of_hidden(&interpreter, strrchr(folder, '/') + 1);
 	cb_interpreter_release(&interpreter);
-	cb_places_release(&places);
+	cb_install_paths_release(&install_paths);
 	return r < 0 ? cb_command_fail("install", &err) : 0;
 }

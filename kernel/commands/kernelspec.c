@@ -99,7 +99,7 @@ int cb_kernelspec_places(bool more, struct cb_strv *ret_folders)
 	static const char below[] = "/share/jupyter/kernels";
 	CB_AUTO_PATH user = user_data();
 	CB_AUTO_PATH jupyter = jupyters_prefix();
-	CB_AUTO_PATH own = more ? cb_places_prefix() : NULL;
+	CB_AUTO_PATH own = more ? cb_install_paths_prefix() : NULL;
 	CB_AUTO_PATH one = NULL;
 	const char *const prefixes[] = { jupyter,
 					 "/usr/local",
@@ -117,7 +117,7 @@ int cb_kernelspec_places(bool more, struct cb_strv *ret_folders)
 	return r;
 }
 
-int cb_kernelspec_visible(const struct cb_places *places, struct cb_strv *ret_folders)
+int cb_kernelspec_visible(const struct cb_install_paths *install_paths, struct cb_strv *ret_folders)
 {
 	CB_AUTO_STRV folders = { 0 };
 	int r = cb_kernelspec_places(false, &folders);
@@ -134,7 +134,7 @@ int cb_kernelspec_visible(const struct cb_places *places, struct cb_strv *ret_fo
 						       : NULL;
 			CB_AUTO_PATH real = program != NULL && program[0] == '/' ? cb_path_real(program) : NULL;
 
-			if (real != NULL && strcmp(real, places->self) == 0)
+			if (real != NULL && strcmp(real, install_paths->self) == 0)
 				r = cb_strv_add(ret_folders, folder);
 		}
 	}

@@ -19,7 +19,7 @@ int cb_kernelspec_places(bool more, struct cb_strv *ret_folders);
  * with, and how it goes; NULL = none, `install` wrote it. */
 char *cb_kernelspec_program(const char *folder, const char **ret_package);
 /* Folders of the kernelspecs that start this program and that Jupyter sees. -ENOMEM. */
-int cb_kernelspec_visible(const struct cb_places *places, struct cb_strv *ret_folders);
+int cb_kernelspec_visible(const struct cb_install_paths *install_paths, struct cb_strv *ret_folders);
 /* Whether an install or uninstall was interrupted there: no kernel.json, but the facts that `install` keeps. */
 bool cb_kernelspec_is_rest(const char *folder);
 /* Removes what `install` wrote there, and says so. */

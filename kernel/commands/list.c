@@ -89,17 +89,17 @@ static void print_kernel(const struct cb_running *k, int width)
 /* As in an environment of pipx or uv tool, whose kernelspecs no Jupyter but its own would see. */
 static void tell_if_invisible(void)
 {
-	struct cb_places places = { 0 };
+	struct cb_install_paths install_paths = { 0 };
 	struct cb_err ignored = { 0 };
 
-	if (cb_places_find(&places, &ignored) < 0)
+	if (cb_install_paths_find(&install_paths, &ignored) < 0)
 		return;
 	CB_AUTO_STRV seen = { 0 };
 
-	if (cb_kernelspec_visible(&places, &seen) == 0 && seen.count == 0)
+	if (cb_kernelspec_visible(&install_paths, &seen) == 0 && seen.count == 0)
 		fprintf(stderr, "%s", "no kernelspec of this Cellblock lies where Jupyter looks: `cellblock install "
 				      "--user` writes one\n");
-	cb_places_release(&places);
+	cb_install_paths_release(&install_paths);
 }
 
 int cb_command_list(const struct cb_options *o)

@@ -60,7 +60,7 @@ static int arguments(const struct cb_options *o, const char *python, const char 
 static int find_python(char **ret_python, struct cb_err *err)
 {
 	CB_AUTO_PATH script = cb_interpreter_script_of_ours();
-	CB_AUTO_PATH prefix = cb_places_prefix();
+	CB_AUTO_PATH prefix = cb_install_paths_prefix();
 	CB_AUTO_PATH bin = prefix != NULL ? cb_path_format("%s/bin", prefix) : NULL;
 
 	if (script != NULL)
@@ -82,20 +82,20 @@ static int find_python(char **ret_python, struct cb_err *err)
 int cb_command_mcp(const struct cb_options *o)
 {
 	CB_AUTO_STRV argv = { 0 };
-	struct cb_places places = { 0 };
+	struct cb_install_paths install_paths = { 0 };
 	struct cb_err err = { 0 };
 	char *python = NULL;
-	int r = cb_places_find(&places, &err);
+	int r = cb_install_paths_find(&install_paths, &err);
 
 	if (r == 0)
 		r = find_python(&python, &err);
-	if (r == 0 && arguments(o, python, places.self, &argv) < 0)
+	if (r == 0 && arguments(o, python, install_paths.self, &argv) < 0)
 		r = cb_err_set(&err, -ENOMEM, "mcp", NULL, "out of memory");
 	if (r == 0) {
 		execv(python, argv.items);
 		r = cb_err_set(&err, -errno, "mcp", NULL, "%s can't be started: %s", python, strerror(errno));
 	}
-	cb_places_release(&places);
+	cb_install_paths_release(&install_paths);
 	free(python);
 	return cb_command_fail(o->command, &err);
 }

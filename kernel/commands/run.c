@@ -17,7 +17,7 @@ enum { WRONG_USAGE = 2, CANNOT_ISOLATE = 125, NOT_FOUND = 127 };
 static int start(struct cb_command_jail *jail, double timeout, struct cb_err *err)
 {
 	char seconds[32];
-	char *argv[] = { jail->places.jail,
+	char *argv[] = { jail->install_paths.jail,
 			 (char[]){ "run" },
 			 (char[]){ "--spec-fd" },
 			 jail->spec_fd_text,
@@ -28,7 +28,7 @@ static int start(struct cb_command_jail *jail, double timeout, struct cb_err *er
 
 	snprintf(seconds, sizeof(seconds), "%.9g", timeout); /* not 0 for very little, which would be none */
 	r = cb_replace_process(argv, jail->spec_fd);
-	return cb_err_set(err, r, "run", NULL, "%s can't be started: %s", jail->places.jail, cb_err_text(r));
+	return cb_err_set(err, r, "run", NULL, "%s can't be started: %s", jail->install_paths.jail, cb_err_text(r));
 }
 
 static int note_in_audit_log(const struct cb_policy *policy, char *const argv[], struct cb_err *err)

@@ -248,7 +248,7 @@ int cb_kernelspec_remove(const char *folder, struct cb_err *err)
 static bool is_wheels_place(const char *folder)
 {
 	CB_AUTO_PATH script = cb_interpreter_script_of_ours();
-	CB_AUTO_PATH prefix = script != NULL ? cb_places_prefix() : NULL;
+	CB_AUTO_PATH prefix = script != NULL ? cb_install_paths_prefix() : NULL;
 	CB_AUTO_PATH place = prefix != NULL ? cb_path_format("%s/share/jupyter/kernels/cellblock", prefix) : NULL;
 	CB_AUTO_PATH wheels = place != NULL ? cb_path_real(place) : NULL;
 	CB_AUTO_PATH real = cb_path_real(folder);

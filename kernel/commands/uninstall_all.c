@@ -20,7 +20,7 @@
 #define STEP "uninstall"
 
 struct removal {
-	const struct cb_places *places;
+	const struct cb_install_paths *install_paths;
 	struct cb_err *err;
 	bool dry_run;
 	int r; /* of the first thing that could not be removed */
@@ -48,7 +48,7 @@ static void remove_spec(struct removal *a, const char *folder)
 	else if (!rest && program[0] != '/')
 		printf("Left the kernelspec %s: it starts \"%s\", and what that is depends on where Jupyter runs\n",
 		       cb_shown(folder), cb_shown(program));
-	else if (real != NULL && strcmp(real, a->places->self) != 0)
+	else if (real != NULL && strcmp(real, a->install_paths->self) != 0)
 		printf("Left the kernelspec %s: it starts another Cellblock\n", cb_shown(folder));
 	else if (a->dry_run)
 		printf("Would remove %sthe kernelspec %s\n", rest ? "what is left of " : "", cb_shown(folder));
@@ -140,13 +140,13 @@ static void remove_cache(struct removal *a)
 int cb_uninstall_all(const struct cb_options *o, struct cb_err *err)
 {
 	struct cb_running_list running = { .count = 0 };
-	struct cb_places places = { 0 };
-	struct removal a = { .places = &places, .err = err, .dry_run = o->dry_run };
+	struct cb_install_paths install_paths = { 0 };
+	struct removal a = { .install_paths = &install_paths, .err = err, .dry_run = o->dry_run };
 
 	if (!o->all || o->name != NULL || o->prefix != NULL || o->sys_prefix || o->user)
 		return cb_err_set(err, CB_E_USAGE, "command line", "see `cellblock uninstall --help`",
 				  "--all takes no option but --dry-run, which belongs to it");
-	a.r = cb_places_find(&places, err);
+	a.r = cb_install_paths_find(&install_paths, err);
 	if (a.r == 0)
 		a.r = cb_kernels_running(&running, err);
 	if (a.r == 0 && running.count > 0 && !o->dry_run)
@@ -159,6 +159,6 @@ int cb_uninstall_all(const struct cb_options *o, struct cb_err *err)
 		remove_cache(&a);
 	}
 	cb_kernels_release(&running);
-	cb_places_release(&places);
+	cb_install_paths_release(&install_paths);
 	return a.r;
 }

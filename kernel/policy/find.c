@@ -42,7 +42,7 @@ int cb_policy_user_folders(struct cb_strv *ret)
 /* The user's, those of environments, the system's. */
 static int config_folders(struct cb_strv *ret)
 {
-	CB_AUTO_PATH prefix = cb_places_prefix();
+	CB_AUTO_PATH prefix = cb_install_paths_prefix();
 	int r = cb_policy_user_folders(ret);
 
 	if (r == 0)

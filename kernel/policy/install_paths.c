@@ -88,7 +88,7 @@ static char *link_in_environment(const char *self)
 	return NULL;
 }
 
-char *cb_places_program(void)
+char *cb_install_paths_program(void)
 {
 	char *self = cb_path_real("/proc/self/exe");
 	char *link = self != NULL && in_wheel(self) ? link_in_environment(self) : NULL;
@@ -99,9 +99,9 @@ char *cb_places_program(void)
 	return link;
 }
 
-char *cb_places_prefix(void)
+char *cb_install_paths_prefix(void)
 {
-	CB_AUTO_PATH program = cb_places_program();
+	CB_AUTO_PATH program = cb_install_paths_program();
 	CB_AUTO_PATH bin = program != NULL ? cb_path_parent(program) : NULL;
 
 	return bin != NULL ? cb_path_parent(bin) : NULL;
@@ -113,9 +113,9 @@ static int find_one(const char *prefix, const char *name, mode_t kind, char **re
 	struct stat st;
 
 	if (asprintf(&path, "%s/libexec/cellblock/%s", prefix, name) < 0)
-		return cb_err_set(err, -ENOMEM, "places", NULL, "out of memory");
+		return cb_err_set(err, -ENOMEM, "installation", NULL, "out of memory");
 	if (stat(path, &st) < 0 || (st.st_mode & S_IFMT) != kind) {
-		int code = cb_err_set(err, -ENOENT, "places", "Install Cellblock whole, or build all targets.",
+		int code = cb_err_set(err, -ENOENT, "installation", "Install Cellblock whole, or build all targets.",
 				      "%s is missing: it belongs to this program", path);
 
 		free(path);
@@ -125,38 +125,39 @@ static int find_one(const char *prefix, const char *name, mode_t kind, char **re
 	return 0;
 }
 
-int cb_places_find(struct cb_places *ret_places, struct cb_err *err)
+int cb_install_paths_find(struct cb_install_paths *ret_paths, struct cb_err *err)
 {
-	struct cb_places places = { 0 };
+	struct cb_install_paths install_paths = { 0 };
 	char self[PATH_MAX], prefix[PATH_MAX];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	int r;
 
 	if (n <= 0 || (size_t)n >= sizeof(self) - 1)
-		return cb_err_set(err, n < 0 ? -errno : -ENAMETOOLONG, "places", "Mount /proc.",
+		return cb_err_set(err, n < 0 ? -errno : -ENAMETOOLONG, "installation", "Mount /proc.",
 				  "/proc/self/exe can't be read: %s", n < 0 ? strerror(errno) : "too long");
 	self[n] = '\0';
 	memcpy(prefix, self, (size_t)n + 1);
 	r = cut_to_prefix(prefix);
 	if (r < 0)
-		return cb_err_set(err, r, "places", NULL, "%s is not in a folder PREFIX/bin", self);
+		return cb_err_set(err, r, "installation", NULL, "%s is not in a folder PREFIX/bin", self);
 	look_in_wheel(prefix, sizeof(prefix));
-	places.self = strdup(self);
-	r = places.self == NULL ? -ENOMEM : find_one(prefix, "cellblock-jail", S_IFREG, &places.jail, err);
+	install_paths.self = strdup(self);
+	r = install_paths.self != NULL ? find_one(prefix, "cellblock-jail", S_IFREG, &install_paths.jail, err)
+				       : -ENOMEM;
 	if (r == 0)
-		r = find_one(prefix, "guest", S_IFDIR, &places.guest, err);
+		r = find_one(prefix, "guest", S_IFDIR, &install_paths.guest, err);
 	if (r < 0) {
-		cb_places_release(&places);
+		cb_install_paths_release(&install_paths);
 		return r;
 	}
-	*ret_places = places;
+	*ret_paths = install_paths;
 	return 0;
 }
 
-void cb_places_release(struct cb_places *p)
+void cb_install_paths_release(struct cb_install_paths *p)
 {
 	free(p->self);
 	free(p->jail);
 	free(p->guest);
-	*p = (struct cb_places){ 0 };
+	*p = (struct cb_install_paths){ 0 };
 }

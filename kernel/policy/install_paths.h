@@ -8,14 +8,14 @@
 
 /* Where the programs lie, relative to /proc/self/exe: PREFIX/bin/cellblock,
  * PREFIX/libexec/cellblock/{cellblock-jail,guest}. */
-struct cb_places {
+struct cb_install_paths {
 	char *self;  /* absolute path of this program */
 	char *jail;  /* …/libexec/cellblock/cellblock-jail */
 	char *guest; /* …/libexec/cellblock/guest */
 };
-int cb_places_find(struct cb_places *ret_places, struct cb_err *err);
-void cb_places_release(struct cb_places *p);
+int cb_install_paths_find(struct cb_install_paths *ret_paths, struct cb_err *err);
+void cb_install_paths_release(struct cb_install_paths *p);
 /* This program, and PREFIX of PREFIX/bin, as its environment has them: uv may have put links to its cache there. NULL =
  * not known; malloc'd. */
-char *cb_places_program(void);
-char *cb_places_prefix(void);
+char *cb_install_paths_program(void);
+char *cb_install_paths_prefix(void);

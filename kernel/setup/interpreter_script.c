@@ -113,7 +113,7 @@ int cb_interpreter_script(const char *script, char **ret_python, struct cb_err *
 
 char *cb_interpreter_script_of_ours(void)
 {
-	CB_AUTO_PATH program = cb_places_program();
+	CB_AUTO_PATH program = cb_install_paths_program();
 	CB_AUTO_PATH bin = program != NULL ? cb_path_parent(program) : NULL;
 	char *script = bin != NULL ? cb_path_format("%s/%s", bin, CB_INTERPRETER_SCRIPT) : NULL;
 

@@ -11,7 +11,7 @@
 
 static void test_beside_this_program(void **state)
 {
-	struct cb_places places;
+	struct cb_install_paths install_paths;
 	struct cb_err err = { 0 };
 	char self[4096];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -22,18 +22,18 @@ static void test_beside_this_program(void **state)
 	self[n] = '\0';
 	assert_int_equal(chdir("/"), 0);
 	setenv("PATH", "/nowhere", 1);
-	r = cb_places_find(&places, &err);
+	r = cb_install_paths_find(&install_paths, &err);
 	if (r < 0) { /* the other programs are not built */
 		assert_int_equal(r, -ENOENT);
 		assert_non_null(strstr(err.text, "/libexec/cellblock/"));
 		return;
 	}
-	assert_string_equal(places.self, self);
-	assert_non_null(strstr(places.jail, "/libexec/cellblock/cellblock-jail"));
-	assert_int_equal(access(places.jail, X_OK), 0);
-	assert_non_null(strstr(places.guest, "/libexec/cellblock/guest"));
-	cb_places_release(&places);
-	assert_null(places.self);
+	assert_string_equal(install_paths.self, self);
+	assert_non_null(strstr(install_paths.jail, "/libexec/cellblock/cellblock-jail"));
+	assert_int_equal(access(install_paths.jail, X_OK), 0);
+	assert_non_null(strstr(install_paths.guest, "/libexec/cellblock/guest"));
+	cb_install_paths_release(&install_paths);
+	assert_null(install_paths.self);
 }
 
 int main(void)
