@@ -112,7 +112,7 @@ def test_cpu_soft(start, code):
     c.run("kept = 1")
     cell = c.run(code)
     assert cell.content["ename"] == "CellTimeoutError" == cell.error["ename"]
-    assert "0.5 s of CPU time (timeout.cpu)" in cell.content["evalue"]
+    assert "the cell exceeded its limit of 0.5 s of CPU time (timeout.cpu)" in cell.content["evalue"]
     assert cell.about["limit"] == "cpu" and cell.about["state"] == "kept"
     assert c.run("kept").result == "1"
 

@@ -446,6 +446,7 @@ static void test_no_jail(void **state)
 	rig_expect(r, RIG_IOPUB, "execute_input", id[0]);
 	struct rig_msg m = rig_take(r, RIG_IOPUB, "error", id[0]);
 
+	assert_non_null(strstr(rig_text(&m, "evalue"), "the request was not run: the jail could not be started."));
 	assert_non_null(strstr(rig_text(&m, "evalue"), "a step"));
 	assert_non_null(strstr(rig_text(&m, "evalue"), "a text"));
 	assert_non_null(strstr(rig_text(&m, "evalue"), "a cure"));

@@ -10,7 +10,7 @@
 
 struct branch {
 	struct rig_twin first, twin; /* the main line's; the branch */
-	const char *asked;	     /* the request for it */
+	const char *asked;	     /* the request for it, or its adoption */
 	char session[128];	     /* client headers with its id */
 };
 
@@ -514,7 +514,8 @@ static struct rig_twin adopted(struct rig *r, struct branch *b)
 
 	snprintf(content, sizeof(content), "{\"subshell_id\":\"%s\"}", only(r)->shell.id);
 	rig_signalled(r);
-	rig_expect(r, RIG_IOPUB, "busy", rig_send(r, RIG_CONTROL, "cellblock_adopt_request", content, NULL));
+	b->asked = rig_send(r, RIG_CONTROL, "cellblock_adopt_request", content, NULL);
+	rig_expect(r, RIG_IOPUB, "busy", b->asked);
 	rig_init_expect(r, CB_INIT_TWIN, (int)t.number);
 	assert_int_equal(cb_fd_recv(b->twin.fd[CB_BIRTH_TWIN_CONTROL], &m, sizeof(m), t.fd, CB_BIRTH_NFDS, &n,
 				    MSG_DONTWAIT),
@@ -545,6 +546,20 @@ static void test_adopted_when_it_has_answered(void **state)
 	rig_twin_answered(r, &t, "{\"status\":\"ok\",\"left_out\":{\"children\":2}}");
 	rig_init_expect(r, CB_INIT_RESTORE, (int)t.number);
 	assert_int_equal(r->k.transactions.twins.waking->left_out.children, 2);
+	rig_twin_close(&t);
+	done(r, &b);
+}
+
+static void test_one_that_can_not_be_adopted(void **state)
+{
+	struct branch b;
+	struct rig *r = up(state, &b);
+	struct rig_twin t = adopted(r, &b);
+
+	rig_twin_answered(r, &t, "{\"status\":\"error\",\"ename\":\"OSError\",\"evalue\":\"no room\"}");
+	rig_expect_error(r, RIG_CONTROL, "cellblock_adopt_reply", b.asked, "CheckpointError",
+			 "the branch could not be adopted: OSError: no room");
+	rig_init_expect(r, CB_INIT_DROP, (int)t.number);
 	rig_twin_close(&t);
 	done(r, &b);
 }
@@ -647,6 +662,7 @@ int main(void)
 		T(test_half_frame),
 		T(test_room_for_frames),
 		T(test_adopted_when_it_has_answered),
+		T(test_one_that_can_not_be_adopted),
 		T(test_an_answer_to_what_it_leaves),
 		T(test_it_ends_while_its_copy_takes_over),
 		T(test_cells_are_noted_beside_it),

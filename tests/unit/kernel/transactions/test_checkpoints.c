@@ -471,7 +471,8 @@ static void test_copy_is_not_born(void **state)
 	id = ask(r, "rollback", "{\"name\":\"a\"}");
 	bred = rig_twin_bred(r, &a);
 	rig_twin_overdue(r);
-	expect_reply(r, "cellblock_rollback_reply", id, "error", "did not come");
+	expect_reply(r, "cellblock_rollback_reply", id, "error",
+		     "the checkpoint could not be restored: the twin did not come");
 	rig_init_expect(r, CB_INIT_DROP, (int)bred.number);
 	rig_twin_close(&bred);
 	rig_init_tell(r, CB_INIT_GONE, (int)a.number);
