@@ -157,7 +157,7 @@ static void watch(struct run *run)
 		if (p[0].revents != 0)
 			on_link(run);
 		ended = p[2].revents != 0 && p[0].revents == 0;
-		/* last, and not before the link is empty: who was stopped itself hears first what has ended meanwhile */
+		/* last, and not before the link is empty: who was stopped itself first hears what has ended */
 		if (!ended && p[0].revents == 0 && run->deadline >= 0 && cb_now_ms() >= run->deadline)
 			on_deadline(run);
 	}
