@@ -20,7 +20,8 @@ _ANSI = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"
 )
 _CONTROL = re.compile(r"\x1b.?|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
-_DTYPE = re.compile(r"[<>|=]?[biufcmMSUV?][0-9]*(\[[0-9]*[a-zA-Z]+\])?")
+# numpy divides by the number of a time's steps, which it reads as it does sizes: without a look at what is too large.
+_DTYPE = re.compile(r"[<>|=]?[biufcmMSUV?][0-9]{0,8}(\[(?:[1-9][0-9]{0,8})?[a-zA-Z]+\])?")
 _PLACE = re.compile(r" \((?:[^()\n]*, )?line [0-9]+\)$")  # with which the text of a SyntaxError ends
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
 
