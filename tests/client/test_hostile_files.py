@@ -10,7 +10,7 @@ import pytest
 import cellblock
 import kernels
 import rawclient
-from cellblock import _files
+from cellblock import _anyfile, _files
 
 pytestmark = [pytest.mark.cellblock_only("files through the kernel")]
 
@@ -50,6 +50,52 @@ def test_a_file_that_grows_is_not_read_for_ever(sb, monkeypatch):
 
 async def _nothing():
     return 0
+
+
+APPENDS = """import threading
+stop = threading.Event()
+def append(path):
+    with open(path, "ab", 0) as f:
+        while not stop.wait(0.0001):
+            f.write(b"x")
+threads = [threading.Thread(target=append, args=[path]) for path in ("log", "/tmp/log")]
+for thread in threads:
+    thread.start()"""
+
+
+def counted(monkeypatch, owner, name):
+    """What `name` is called with; an error instead of a reading that does not end."""
+    real, asked = getattr(owner, name), []
+
+    async def count(*words):
+        asked.append(words)
+        assert len(asked) < 50, "it is read for ever"
+        return await real(*words)
+
+    monkeypatch.setattr(owner, name, count)
+    return asked
+
+
+def test_a_file_that_is_appended_to_is_read_to_where_it_ended(sb, monkeypatch):
+    """Little comes behind it, but always some."""
+    asked, elsewhere = counted(monkeypatch, _files.Files, "read_at"), counted(monkeypatch, _anyfile, "_python")
+    assert sb.run(APPENDS).ok
+    try:
+        sb.read_file("log")
+        with sb.open("log", "rb") as f:
+            f.read()
+        cellblock._loop.call(_anyfile.read_anyfile(sb._a, "/tmp/log"))
+    finally:
+        assert sb.run("import os\nstop.set()\nfor t in threads: t.join()\nos.truncate('log', 5)").ok
+    asked.clear()
+    assert sb.read_file("log") == b"xxxxx" and len(asked) == 1, "where a part is short nothing follows"
+    sb.run("os.remove('log'), os.remove('/tmp/log')")
+
+
+def test_what_comes_in_pages_is_read_whole(sb):
+    """As files of /proc do, whatever is asked for."""
+    found = cellblock._loop.call(_anyfile.read_anyfile(sb._a, "/proc/self/smaps"))
+    assert len(found) > 8192 and b"[stack]" in found
 
 
 WAYS = ["../outside", "/etc/passwd", "link", "links/passwd", "a/../../outside", "loop", "/proc/self/environ", "fd",

@@ -33,7 +33,12 @@ except OSError as e:
     print("no", e.errno or errno.EIO)
 """
 _READ = f"""{_BEGIN}    f = checked(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
-    print("ok", base64.b64encode(os.pread(f, int(sys.argv[3]), int(sys.argv[2]))).decode())
+    at, left, parts = int(sys.argv[2]), int(sys.argv[3]), []
+    while left > 0:  # those of /proc come in pages
+        part = os.pread(f, left, at)
+        parts.append(part)
+        at, left = at + len(part), left - len(part) if part else 0
+    print("ok", base64.b64encode(b"".join(parts)).decode())
 {_END}"""
 _WRITE = f"""{_BEGIN}    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     more = os.O_APPEND if sys.argv[2] == "more" else os.O_CREAT | os.O_TRUNC
@@ -77,11 +82,12 @@ async def read_anyfile(sandbox: AsyncSandbox, path: str, most: int = MAX_WHOLE) 
     except PermissionError:  # not in the workspace, or not allowed: the jail's own view of it
         parts, have = [], 0
         while have <= most:
-            part = await _python(sandbox, _READ, path, have, min(PART, most + 1 - have))
-            if not part:
-                break
+            size = min(PART, most + 1 - have)
+            part = await _python(sandbox, _READ, path, have, size)
             parts.append(part)
             have += len(part)
+            if len(part) < size:
+                break  # its end: what is written behind it meanwhile may never end
         data = b"".join(parts)
     if len(data) > most:
         raise FileTooLargeError(errno.EFBIG, f"more than {most} bytes", path)

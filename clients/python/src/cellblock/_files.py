@@ -109,12 +109,13 @@ class Files:
         if length < 0 and await self.size(path) - offset > MAX_WHOLE:
             raise _too_large(path)
         parts: List[bytes] = []
-        room = MAX_WHOLE
+        room, size = MAX_WHOLE, await self.part()
         while length != 0:
-            data = await self.read_at(path, offset, MAX_WHOLE if length < 0 else length)
-            if not data:
-                break
+            asked = min(size, MAX_WHOLE if length < 0 else length)
+            data = await self.read_at(path, offset, asked)
             parts.append(data)
+            if len(data) < asked:
+                break  # its end: what is written behind it meanwhile may never end
             offset += len(data)
             room -= len(data)
             if length < 0 and room < 0:
