@@ -16,38 +16,9 @@ from cellblock import _schema, _tools  # noqa: E402
 from cellblock._schema import bound_names  # noqa: E402
 from cellblock._session import Serving, _fitted, serving  # noqa: E402
 from cellblock._tools import Bare, Dispatcher, Limits, tool  # noqa: E402
+from toolcalls import answers, call, error, one  # noqa: E402
 
 pytestmark = pytest.mark.once
-COUNT = iter(range(10**9))
-
-
-def call(name, *args, **kwargs):
-    return {"id": f"c{next(COUNT)}", "tool": name, "args": list(args), "kwargs": kwargs}
-
-
-def answers(tools, *calls):
-    dispatcher = Dispatcher(tools)
-
-    async def main():
-        return await dispatcher.answer(list(calls))
-
-    try:
-        found = asyncio.run(main())
-    finally:
-        dispatcher.close()
-    json.dumps(found, allow_nan=False)
-    assert [a["id"] for a in found] == [c.get("id") if isinstance(c, dict) else None for c in calls]
-    return found
-
-
-def one(tools, said):
-    return answers(tools, said)[0]
-
-
-def error(tools, said):
-    answer = one(tools, said)
-    assert "ok" not in answer, answer
-    return f"{answer['error']['type']}: {answer['error']['message']}"
 
 
 @tool

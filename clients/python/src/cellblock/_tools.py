@@ -301,8 +301,8 @@ def tool(
 
 
 def measure(value: Any, most: int) -> int:
-    """The size of JSON in bytes, roughly. ValueError: more than `most`, too deep, too many keys or digits for the
-    kernel, no JSON, a text that is no Unicode."""
+    """The size of JSON in bytes, roughly; tuples count as lists. ValueError: more than `most`, too deep, too many keys
+    or digits for the kernel, no JSON, a text that is no Unicode."""
     size, todo = 0, [(value, 0, 0)]
     while todo:
         part, depth, keys = todo.pop()
@@ -322,7 +322,7 @@ def measure(value: Any, most: int) -> int:
                 size += len(part.encode())
             except UnicodeEncodeError:
                 raise ValueError("a text with half a character (a lone surrogate)") from None
-        elif isinstance(part, (list, dict)):
+        elif isinstance(part, (list, tuple, dict)):
             if depth == MAX_DEPTH:
                 raise ValueError(f"nested more than {MAX_DEPTH} deep")
             if size + len(part) > most:
@@ -346,7 +346,7 @@ def _is_quick(value: Any, most: int) -> bool:
     """Whether `measure` has nothing to object, and it was soon done."""
     try:
         measure(value, min(most, QUICK))
-    except ValueError:
+    except (ValueError, RuntimeError):  # the latter: a thread of the user's changes it meanwhile
         return False
     return True
 
@@ -364,16 +364,14 @@ def as_json(value: Any, most: int) -> Any:
     """A tool's result as JSON that shares nothing with it."""
     try:
         plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_plain)
-        plain = json.loads(json.dumps(plain, allow_nan=False))
+        measure(plain, most)  # before what lets nothing else run until its end
+        return json.loads(json.dumps(plain, allow_nan=False))
     except RecursionError:
         raise Refused("ToolResultError", "the result contains itself, or is nested too deeply", True) from None
     except (TypeError, ValueError, OverflowError) as e:
         raise Refused("ToolResultError", f"the result can't be sent: {e}", True) from None
-    try:
-        measure(plain, most)
-    except ValueError as e:
-        raise Refused("ToolResultError", f"the result can't be sent: {e}", True) from None
-    return plain
+    except Exception as e:  # of a serializer of the user's, say
+        raise Refused("ToolResultError", f"the result can't be sent: {type(e).__name__}: {_text(e)}", True) from None
 
 
 def _text(value: object, most: int = MAX_TEXT) -> str:
@@ -627,15 +625,26 @@ class Dispatcher:
         if error is not None:
             _log.info("the tool %s raised", chosen.name, exc_info=error)
             return _failure(type(error).__name__, error)
-        return {"ok": as_json(value, chosen.limits.max_bytes)}
+        return {"ok": value}
 
     def _start(self, checked: _Checked) -> asyncio.Future[Outcome]:
-        if not checked.tool.is_async:
-            return self._threads.submit(checked.start)
+        """Calls the tool. The outcome's value is its result as JSON."""
+        most = checked.tool.limits.max_bytes
+        if checked.tool.is_async:
+            return self._awaited(checked.start, most)
 
+        def called() -> Any:
+            return as_json(checked.start(), most)
+
+        return self._threads.submit(called)
+
+    def _awaited(self, start: Callable[[], Awaitable[Any]], most: int) -> asyncio.Future[Outcome]:
         async def awaited() -> Outcome:
             try:
-                return Outcome(await checked.start())
+                value = await start()
+                if _is_quick(value, most):
+                    return Outcome(as_json(value, most))
+                return await outcome_of_call(self._checkers, as_json, value, most)
             except asyncio.CancelledError:
                 raise
             except BaseException as e:  # the loop would end with some of them
