@@ -1,6 +1,7 @@
 """Host tools, the host's side alone: how results become JSON, and where."""
 
 import asyncio
+import inspect
 import json
 import threading
 from typing import Any
@@ -109,3 +110,74 @@ def test_whatever_a_serializer_raises_is_told():
     for found in answers([f, g], call("f"), call("g")):
         assert found["error"] == {"type": "ToolResultError", "message": "the result can't be sent: KeyError: 'k'"}
         assert "completed" not in found, "the tool has run"
+
+
+def test_what_a_plain_function_gives_to_be_awaited_is():
+    now, most = 0, 0
+
+    async def twice(x):
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        now -= 1
+        return 2 // x
+
+    @tool(concurrency=2)
+    def f(x: int) -> Any:
+        return twice(x)
+
+    @tool
+    def g(x: int) -> Any:
+        return later.function(["x"] * x)
+
+    assert [a.get("ok") for a in answers([f], *(call("f", 1) for _ in range(9)))] == [2] * 9 and most == 2
+    assert error([f], call("f", 0)).startswith("ZeroDivisionError: ")
+    assert one([g], call("g", 2000))["ok"] == ["x"] * 2000
+    assert error([g], call("g", 5_000_000)).startswith("ToolResultError: the result can't be sent: more than")
+
+
+def test_what_is_awaited_of_a_plain_function_has_its_time_and_place():
+    def tried(limit):
+        gate, late, ended = threading.Event(), [], []
+
+        async def endless():
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append("endless")
+
+        @tool(timeout=limit, concurrency=1)
+        def awaits() -> Any:
+            return endless()
+
+        @tool(timeout=limit, concurrency=1)
+        def comes_late() -> Any:
+            gate.wait(60)
+            late.append(endless())
+            return late[0]
+
+        dispatcher = Dispatcher([awaits, comes_late])
+
+        async def main():
+            found = await dispatcher.answer([call("awaits"), call("comes_late")])
+            while len(dispatcher._going) > 1:
+                await asyncio.sleep(0.01)
+            found += await dispatcher.answer([call("awaits"), call("comes_late")])
+            gate.set()
+            while dispatcher._going:
+                await asyncio.sleep(0.01)
+            return [a["error"]["message"] for a in found], [places._value for places in dispatcher._places.values()]
+
+        said, places = asyncio.run(main())
+        dispatcher.close()
+        return said, places, late, ended
+
+    for limit in (0.2, 2, 10):  # on a busy machine a function may not have begun by then
+        said, places, late, ended = tried(limit)
+        if len(ended) == 2 and late:
+            break
+    over = [f"{name} ran longer than {limit} s (timeout of the tool)" for name in ("awaits", "comes_late")]
+    assert said[:3] == [*over, over[0]] and "all 1 places are taken" in said[3], said
+    assert ended == ["endless"] * 2 and inspect.getcoroutinestate(late[0]) == inspect.CORO_CLOSED and places == [1, 1]

@@ -593,33 +593,44 @@ class Dispatcher:
         deadline = None if limit is None else loop.time() + limit
         places = await self._place(chosen, deadline)
         try:
-            work = self._start(checked)
+            works = [self._start(checked)]
         except BaseException as e:
             if places is not None:
                 places.release()
             if not isinstance(e, RuntimeError):
                 raise
             raise Refused("ToolCallError", f"{chosen.name} was not called: {e}") from None
+        finished, over = loop.create_future(), False
+
+        def watch(work: asyncio.Future[Outcome]) -> None:
+            self._going.add(work)
+            work.add_done_callback(ended)
 
         def ended(done: asyncio.Future[Outcome]) -> None:
             self._going.discard(done)
+            value = None if done.cancelled() else done.result().value
+            if inspect.isawaitable(value) and not over:  # of a function without `async`: it ends when this does
+                works.append(self._awaited(lambda: value, chosen.limits.max_bytes))
+                watch(works[-1])
+                return
+            if inspect.iscoroutine(value):
+                value.close()
             if places is not None:
                 places.release()
+            finished.set_result(None)
 
-        self._going.add(work)
-        work.add_done_callback(ended)
-        over = True
+        watch(works[0])
         try:
-            await asyncio.wait({work}, timeout=None if deadline is None else max(0.0, deadline - loop.time()))
-            over = not work.done()
+            await asyncio.wait({finished}, timeout=None if deadline is None else max(0.0, deadline - loop.time()))
         finally:
-            if over and (chosen.is_async or self._threads.drop(work)):
-                work.cancel()
+            over = not finished.done()
+            if over and (chosen.is_async or len(works) > 1 or self._threads.drop(works[0])):
+                works[-1].cancel()
         if over:
             raise Refused("TimeoutError", f"{chosen.name} ran longer than {limit:g} s (timeout of the tool)")
-        if work.cancelled():
+        if works[-1].cancelled():
             raise Refused("CancelledError", f"{chosen.name} was cancelled")
-        value, error = work.result()
+        value, error = works[-1].result()
         if isinstance(error, Refused):
             raise error
         if error is not None:
@@ -628,13 +639,14 @@ class Dispatcher:
         return {"ok": value}
 
     def _start(self, checked: _Checked) -> asyncio.Future[Outcome]:
-        """Calls the tool. The outcome's value is its result as JSON."""
+        """Calls the tool. The outcome's value is its result as JSON or, of a function without `async`, an awaitable."""
         most = checked.tool.limits.max_bytes
         if checked.tool.is_async:
             return self._awaited(checked.start, most)
 
         def called() -> Any:
-            return as_json(checked.start(), most)
+            value = checked.start()
+            return value if inspect.isawaitable(value) else as_json(value, most)
 
         return self._threads.submit(called)
 
