@@ -1,10 +1,12 @@
 """What a caller gives by mistake is one clear error, before a kernel is started for it."""
 
 import re
+from pathlib import Path
 
 import pytest
 
 import cellblock
+from cellblock._checks import environment
 
 pytestmark = pytest.mark.once
 DEEP = []
@@ -42,6 +44,9 @@ USES = [
     (lambda sb: sb.run("1", timeout=10**400), ValueError, "timeout is inf"),
     (lambda sb: sb.run("1", env={"A=B": "c"}), ValueError, "env has the name 'A=B'"),
     (lambda sb: sb.run("1", env={"": "c"}), ValueError, "env has the name ''"),
+    (lambda sb: sb.run("1", env={"A": "b", "TOKEN": None}), TypeError, "env['TOKEN'] is None, and must be a text"),
+    (lambda sb: sb.run("1", env={None: "c"}), TypeError, "a name of env is None, and must be a text"),
+    (lambda sb: sb.run_command(["ls"], env={"A": b"c"}), TypeError, "env['A'] is of type bytes, and must be a text"),
     (lambda sb: sb.run_command("ls"), TypeError, "argv is a list of words"),
     (lambda sb: sb.run_command(5), TypeError, "argv is a list of words"),
     (lambda sb: sb.run_command(["ls", "\ud800"]), ValueError, "argv[1] has half a character"),
@@ -64,6 +69,11 @@ def test_of_what_is_used(use, error, says):
     with pytest.raises(error, match=re.escape(says)):
         use(sb)
     assert sb.kernel.pid is None, "no kernel was started for it"
+
+
+def test_variables_may_be_numbers_and_paths():
+    given = {"A": 5, "B": 0.5, "C": True, "D": Path("/tmp"), "E": "text"}
+    assert environment(given) == {"A": "5", "B": "0.5", "C": "True", "D": "/tmp", "E": "text"}
 
 
 def test_arrays_with_fields_do_not_go_in_without_them():

@@ -38,11 +38,17 @@ def path_of(path: object) -> str:
     return whole_text("path", os.fspath(path))
 
 
+def _variable(value: object) -> object:
+    """Numbers and paths have a text of their own. That of anything else (None) is hardly what was meant."""
+    return str(value) if isinstance(value, Real) else os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
 def environment(env: object) -> dict[str, str]:
     """Variables of the environment for a cell or a command. TypeError or ValueError where they can be none."""
     if not isinstance(env, (Mapping, type(None))):
         raise TypeError(f"env is {env!r:.100}, and must be a mapping of names and texts: {{'NAME': 'value'}}")
-    found = {whole_text("a name of env", str(k)): whole_text(f"env[{k!r}]", str(v)) for k, v in (env or {}).items()}
+    given = (env or {}).items()
+    found = {whole_text("a name of env", k): whole_text(f"env[{k!r:.100}]", _variable(v)) for k, v in given}
     for name in found:
         if not name or "=" in name:
             raise ValueError(f"env has the name {name!r}: a variable's name is not empty, and has no '='")
