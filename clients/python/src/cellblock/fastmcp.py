@@ -153,9 +153,10 @@ def _why_lost(result: Result) -> str:
 
 
 def _returned(result: Result) -> Any:
-    if result.ok and result.has_value:
-        return result.value[0]
-    what = str(result.error or _why_lost(result))
+    given = result.value if result.ok and result.has_value else None
+    if isinstance(given, list) and len(given) == 1:
+        return given[0]
+    what = str(result.error or _why_lost(result)) if given is None else "the code has replaced what sends its result"
     if result.fault == "infrastructure":
         what = f"the sandbox failed, not the code: {what}"
     raise FastMCPToolError(shorten(what, ERROR))
