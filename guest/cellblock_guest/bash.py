@@ -277,7 +277,7 @@ class BashGuest:
             status, interrupted, ended = self._run(content["code"])
         finally:
             self.prompt.end()
-        self.refusals.after_cell()
+        self.refusals.after_cell(sys.stderr)
         expressions = {} if ended else self._expressions(content.get("user_expressions") or {})
         more = {"payload": [], "user_expressions": expressions}
         if ended:  # also by an interrupt: nothing is kept

@@ -50,6 +50,7 @@ class Guest:
         self.prompt = Prompt(self.wire, self.interrupts, self.output)
         self.aio.beside = Beside(self)
         self.finder = Finder()
+        self.stderr = None  # prepare()
         self.refusals = None  # and these three: take_policy()
         self.message_max = self._reserve_size = 0
         self.transactions = Transactions(self)
@@ -95,6 +96,7 @@ class Guest:
         os.set_inheritable(W.FD_LOG, False)
         faulthandler.enable(W.FD_LOG)
         sys.stdout, sys.stderr = OutStream(self.output, W.STDOUT, "stdout"), OutStream(self.output, W.STDERR, "stderr")
+        self.stderr = sys.stderr
         sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
         os.register_at_fork(
             before=self._before_fork,
@@ -278,7 +280,7 @@ class Guest:
         if self.prompt.request:
             self.prompt.end()
         self.flush_c_stdio()
-        self.refusals.after_cell()
+        self.refusals.after_cell(self.stderr)
         asked = self.transactions.asked()
         self.reply(W.EXECUTE_REPLY, request, self._within_limit(reply), encode(asked) if asked else b"")
 
@@ -333,7 +335,7 @@ class Guest:
         """The reply to a cell of a subshell, in its thread."""
         reply = self._run_cell(lane.shell, request, content, metadata, lane)
         self.flush_c_stdio()
-        self.refusals.after_cell()
+        self.refusals.after_cell(self.stderr)
         return self._within_limit(reply)
 
     def failed(self, e, send_error):

@@ -366,9 +366,10 @@ class Refusals:
             pass
         return None
 
-    def after_cell(self):
+    def after_cell(self, stderr):
         """In the place of a workspace that can't be one there is an empty folder in memory: whatever was written there,
-        by whom ever, is said to be lost."""
+        by whom ever, is said to be lost, on the guest's own stderr: what a cell has put in the place of those of sys
+        may raise."""
         before = self._written  # a subshell's thread may look at the same time
         if before is None:
             return
@@ -378,7 +379,7 @@ class Refusals:
         if now and (now[0] > blocks or now[1] > files or anew):
             print(
                 "[cellblock] workspace.path: what was written is lost. %s" % self.says["workspace.note"],
-                file=sys.__stderr__,  # what a cell has put in the place of the other may raise
+                file=stderr,
             )
 
     def _protected(self, path):

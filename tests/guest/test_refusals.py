@@ -284,6 +284,13 @@ def test_what_is_lost_in_an_empty_folder_is_said_whatever_stderr_is(new_guest, t
     assert guest.run("sys.stderr = shown; 1").result == "1"
 
 
+def test_it_is_said_whatever_both_are(new_guest, tmp_path):
+    guest = in_an_empty_folder(new_guest, tmp_path)
+    said = guest.run(WRITTEN + "\nsys.__stderr__ = sys.stderr").stderr
+    assert "what was written is lost. this is an empty folder" in said
+    assert guest.run("sys.stderr = sys.__stderr__ = shown; 1").result == "1"
+
+
 @pytest.mark.usefixtures("ipython")
 def test_what_commands_miss_in_an_empty_folder(new_guest, tmp_path):
     guest = in_an_empty_folder(new_guest, tmp_path)
