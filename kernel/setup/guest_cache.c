@@ -25,9 +25,10 @@ static const char script[] =
 	"from importlib._bootstrap_external import SourceFileLoader, SourceLoader, _code_to_timestamp_pyc\n"
 	"folder = '" CB_GUEST_TARGET "/cellblock_guest'\n"
 	"compiled, compile_it = {}, SourceLoader.source_to_code\n"
-	"def once(self, data, path, **how):\n" /* the bundle imports our modules and asks for their code again */
+	/* the bundle imports our modules and asks for their code again; Python 3.15 says a module's name, too */
+	"def once(self, data, path, *more, **how):\n"
 	"    if path not in compiled:\n"
-	"        compiled[path] = compile_it(self, data, path, **how)\n"
+	"        compiled[path] = compile_it(self, data, path, *more, **how)\n"
 	"    return compiled[path]\n"
 	"SourceLoader.source_to_code = once\n"
 	"files = {}\n"

@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 
 import pytest
+from fake_supervisor import ROOT
 
 MAKE = """
 import sys
@@ -48,6 +50,23 @@ assert list(json.__path__) == json.__spec__.submodule_search_locations
 assert importlib.reload(json.decoder).__spec__.origin == json.decoder.__file__
 print(json.dumps(taken))
 """
+
+
+def test_what_compiles_the_guest_takes_what_newer_pythons_give():
+    """Python 3.15 gives the module's name behind the path."""
+    source = (ROOT / "kernel/setup/guest_cache.c").read_text()
+    lines = re.findall(r'^\t"(.*)\\n"', source, re.M)
+    first = lines.index("compiled, compile_it = {}, SourceLoader.source_to_code")
+    lines = lines[first : lines.index("SourceLoader.source_to_code = once") + 1]
+
+    class SourceLoader:
+        def source_to_code(self, data, path, fullname=None, *, _optimize=-1):
+            return data, path, fullname, _optimize
+
+    exec("\n".join(lines), {"SourceLoader": SourceLoader})
+    loader = SourceLoader()
+    assert loader.source_to_code(b"1", "a.py") == (b"1", "a.py", None, -1)
+    assert loader.source_to_code(b"2", "b.py", "b", _optimize=1) == (b"2", "b.py", "b", 1)
 
 
 @pytest.fixture
