@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <linux/sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <time.h>
 #include <ucontext.h>
@@ -208,15 +209,22 @@ static void note(struct saved *s, void *info, void *context)
 	s->cpus_size = cb_sys3(SYS_sched_getaffinity, 0, sizeof(s->cpus), s->cpus);
 }
 
+/* By tgkill(2): from here, or by the C library. Others of the same user may send it as well. */
+static bool is_ours(const siginfo_t *s)
+{
+	return s->si_code == SI_TKILL && s->si_pid == (int)cb_sys0(SYS_getpid);
+}
+
 static void on_signal(int signal, void *info, void *context)
 {
+	bool ours = is_ours(info);
 	int round = atomic_load(&go);
 	struct thread *t = atomic_load(&armed) ? find((int)cb_sys0(SYS_gettid)) : NULL;
 	uintptr_t called = CALLED(round);
 	struct saved saved;
 
-	if (t == NULL || atomic_load(&t->state) != called) {
-		if (atomic_load(&owed) > 0)
+	if (!ours || t == NULL || atomic_load(&t->state) != called) {
+		if (ours && atomic_load(&owed) > 0)
 			atomic_fetch_sub(&owed, 1); /* it came too late, and nobody waits for it any more */
 		else if ((uintptr_t)before.handler > 1)
 			before.handler(signal, info, context);

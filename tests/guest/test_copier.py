@@ -4,6 +4,7 @@ in the original (guest/copier).
 CELLBLOCK_TEST_MANY=1 makes it 1,000 copies, take-overs and branches of 64 threads; run it with -s to see the figures.
 """
 
+import ctypes
 import os
 import subprocess
 import time
@@ -15,6 +16,7 @@ from fake_supervisor import Subshell
 
 # of the 64 threads: take-overs, copies before each, and after how many of them there is a branch, too
 TURNS, COPIES, BRANCH = (1000, 1, 1) if os.environ.get("CELLBLOCK_TEST_MANY") == "1" else (8, 10, 4)
+TGKILL = 234 if os.uname().machine == "x86_64" else 131
 
 
 @pytest.fixture(scope="session")
@@ -250,7 +252,41 @@ def test_a_thread_that_does_not_stop(new_guest, library):
     guest.run("os.write(end, b'x')")
     guest.take_over(guest.copied())
     assert guest.run("seen = n[0]\nwhile n[0] < seen + 3: time.sleep(0.001)\nx").result == "1"
-    assert earlier in guest.twins
+    guest.run("c.begin_to_stand_still()")
+    with pytest.raises(AssertionError, match="TimeoutError"):
+        guest.checkpoint()
+    guest.take_over(earlier)
+    assert guest.run("seen = n[0]\nwhile n[0] < seen + 3: time.sleep(0.001)\n'x' in globals()").result == "False"
+
+
+def test_a_stray_signal_of_the_same_number(new_guest, library):
+    """From another process of the user's: it means nothing, though a thread is yet to take the one of a copy that was
+    given up."""
+    guest = new_guest()
+    with_library(guest, library, "import threading; n = [0]")
+    guest.run("def count():\n    while True: n[0] += 1; time.sleep(0.001)")
+    guest.run("thread = threading.Thread(target=count, daemon=True); thread.start()")
+    goes_on = "seen = n[0]\nwhile n[0] < seen + 3: time.sleep(0.001)\nthread.native_id"
+
+    def stray():
+        os.kill(guest.process.pid, 33)
+        syscall = ctypes.CDLL(None, use_errno=True).syscall
+        for each in guest.process.pid, int(guest.run(goes_on).result):
+            assert syscall(TGKILL, guest.process.pid, each, 33) == 0, os.strerror(ctypes.get_errno())
+
+    for _ in range(3):
+        twin = guest.copied()
+        stray()
+        guest.run("end = c.begin_to_stand_still()")
+        with pytest.raises(AssertionError, match="TimeoutError"):
+            guest.checkpoint()
+        stray()
+        guest.run("os.write(end, b'x')")
+        stray()
+        assert guest.run(goes_on).ok
+        guest.take_over(twin)
+        stray()
+        assert guest.run(goes_on).ok
 
 
 FILL = """
