@@ -6,11 +6,13 @@
  * a frozen copy has it. So the given socket pairs, and pipes of which both ends are here, are made anew: with the bytes
  * that waited in them if those are few, or for a pipe with as many if the reader does not block (wakers look at no
  * byte's value); eventfds with their count; epolls with what they watch; what has its other side elsewhere, a terminal
- * too, is cut off. A TCP socket that listens does so again at its address when the copy takes over: until then that is
- * the original's, which may give it back. One of the Unix family listens where nobody reaches it, and what took
- * datagrams gets none: cut off they would be ready for ever, and who serves them would run in a circle. A file that is
- * locked is opened anew, or the copy would go on to hold the lock (flock(2)); what is locked later is unlocked when the
- * copy takes over. Two numbers of one file, eventfd, epoll or listening socket stay numbers of one.
+ * too, is cut off. A pidfd is one anew of the same process: an epoll of the original's would go on to tell of one that
+ * the copy has, too, when that is closed there. A TCP socket that listens does so again at its address when the copy
+ * takes over: until then that is the original's, which may give it back. One of the Unix family listens where nobody
+ * reaches it, and what took datagrams gets none: cut off they would be ready for ever, and who serves them would run in
+ * a circle. A file that is locked is opened anew, or the copy would go on to hold the lock (flock(2)); what is locked
+ * later is unlocked when the copy takes over. Two numbers of one file, eventfd, epoll or listening socket stay numbers
+ * of one.
  *
  * Files of some workspaces are brought back before a copy is woken, others stay as the original has left them. Where
  * one, or the working folder, had been deleted or replaced, what is back under its name is another file, and what is
@@ -48,7 +50,7 @@
 #define NAMES_MAX (1 << 20)	     /* bytes of the names of files; for the rest what is open stays open */
 #define CWD "/proc/self/cwd"
 
-enum kind { REGULAR, PIPE, SOCKET, LISTENER, PAIRED, EVENT, EPOLL, TERMINAL };
+enum kind { REGULAR, PIPE, SOCKET, LISTENER, PAIRED, EVENT, EPOLL, TERMINAL, PROCESS };
 
 /* Where a file or a folder was, and what it was. */
 struct place {
@@ -66,7 +68,8 @@ struct open {
 	int other; /* PAIRED: index of its other end; REGULAR, LISTENER, EVENT, EPOLL: of its first number */
 	bool anew; /* REGULAR, of the first number: it was opened anew */
 	uint64_t dev, ino; /* REGULAR, PIPE, SOCKET; EVENT: its id */
-	int64_t value;	   /* REGULAR, which a folder is as well: offset; EVENT: count; LISTENER, PAIRED: see below */
+	int64_t value;	   /* REGULAR, which a folder is as well: offset; EVENT: count; PROCESS: its id, 0 = it is
+			    * gone; LISTENER, PAIRED: see below */
 	struct place place; /* REGULAR */
 };
 
@@ -98,28 +101,6 @@ static struct place cwd;
 /* Device and inode of stdout and stderr, of the process that notes: a cell may put others in their places. */
 static uint64_t streams[2][2];
 static int streams_of; /* which that is */
-
-static bool begins(const char *text, const char *with)
-{
-	while (*with != '\0')
-		if (*text++ != *with++)
-			return false;
-	return true;
-}
-
-/* The number after the next `name` of a text; NULL if there is none. */
-static const char *number_after(const char *text, const char *name, unsigned base, uint64_t *ret)
-{
-	while (*text != '\0' && !begins(text, name))
-		text++;
-	if (*text == '\0')
-		return NULL;
-	while (*name != '\0')
-		name++, text++;
-	while (*text == ' ' || *text == '\t')
-		text++;
-	return cb_sys_number(text, base, ret);
-}
 
 /* ---- where files are ---- */
 
@@ -159,7 +140,7 @@ static bool is_deleted(const char *link)
 	if (n < (long)sizeof(gone))
 		return false;
 	name[n] = '\0';
-	return begins(name + n - (sizeof(gone) - 1), gone);
+	return cb_sys_begins(name + n - (sizeof(gone) - 1), gone);
 }
 
 /* The name, if another one is there which is it; else NULL. */
@@ -186,9 +167,9 @@ static int note_watched(struct open *o, const char *text)
 {
 	uint64_t fd, events, data;
 
-	while ((text = number_after(text, "tfd:", 10, &fd)) != NULL &&
-	       (text = number_after(text, "events:", 16, &events)) != NULL &&
-	       (text = number_after(text, "data:", 16, &data)) != NULL) {
+	while ((text = cb_sys_number_after(text, "tfd:", 10, &fd)) != NULL &&
+	       (text = cb_sys_number_after(text, "events:", 16, &events)) != NULL &&
+	       (text = cb_sys_number_after(text, "data:", 16, &data)) != NULL) {
 		if (nwatched == CB_COPIER_WATCHED_MAX)
 			return -E2BIG;
 		watched[nwatched++] =
@@ -259,10 +240,12 @@ static int note_nameless(struct open *o)
 	if (cb_sys4(SYS_readlinkat, AT_FDCWD, cb_sys_path(path, "/proc/self/fd/", o->fd, ""), name, sizeof(name) - 1) <=
 	    0)
 		return -ENOENT;
-	if (begins(name, "anon_inode:[eventfd]"))
+	if (cb_sys_begins(name, "anon_inode:[eventfd]"))
 		o->kind = EVENT;
-	else if (begins(name, "anon_inode:[eventpoll]"))
+	else if (cb_sys_begins(name, "anon_inode:[eventpoll]"))
 		o->kind = EPOLL;
+	else if (cb_sys_begins(name, "anon_inode:[pidfd]"))
+		o->kind = PROCESS;
 	else
 		return -ENOENT;
 	fd = cb_sys4(SYS_openat, AT_FDCWD, cb_sys_path(path, "/proc/self/fdinfo/", o->fd, ""), O_RDONLY | O_CLOEXEC, 0);
@@ -274,15 +257,19 @@ static int note_nameless(struct open *o)
 	text[have] = '\0';
 	if (o->kind == EPOLL && have == sizeof(text) - 1)
 		return -E2BIG;
-	if (number_after(text, "eventfd-id:", 10, &value) != NULL)
+	if (cb_sys_number_after(text, "eventfd-id:", 10, &value) != NULL)
 		o->ino = value + 1; /* the first one is 0 */
+	if (o->kind == PROCESS) {
+		o->value = cb_sys_number_after(text, "Pid:", 10, &value) != NULL ? (int64_t)value : 0;
+		return 0;
+	}
 	o->other = first_of(o);
 	if (o->kind == EPOLL)
 		return note_watched(o, text);
-	if (number_after(text, "eventfd-count:", 16, &value) == NULL)
+	if (cb_sys_number_after(text, "eventfd-count:", 16, &value) == NULL)
 		return -EINVAL;
 	o->value = (int64_t)value;
-	if (number_after(text, "eventfd-semaphore:", 10, &value) != NULL && value == 1)
+	if (cb_sys_number_after(text, "eventfd-semaphore:", 10, &value) != NULL && value == 1)
 		o->flags |= EFD_SEMAPHORE;
 	return 0;
 }
@@ -506,7 +493,8 @@ static bool is_locked(int fd)
 	if (n < 0)
 		return false;
 	text[n] = '\0';
-	return number_after(text, "FLOCK", 10, &number) != NULL || number_after(text, "OFDLCK", 10, &number) != NULL;
+	return cb_sys_number_after(text, "FLOCK", 10, &number) != NULL ||
+	       cb_sys_number_after(text, "OFDLCK", 10, &number) != NULL;
 }
 
 static void ring(int fd, int bytes)
@@ -629,6 +617,10 @@ static void exchange(size_t i)
 	case TERMINAL:
 	case PAIRED:
 		exchange_socket(i);
+		break;
+	case PROCESS:
+		if (opened[i].value != 0)
+			(void)put_in_place(cb_sys2(SYS_pidfd_open, opened[i].value, 0), &opened[i]);
 		break;
 	case LISTENER:
 	case EVENT:

@@ -2,7 +2,6 @@
 #include "sys.h"
 
 #include <fcntl.h>
-#include <stdbool.h>
 #include <time.h>
 
 /* Of getdents64(2). */
@@ -37,6 +36,27 @@ const char *cb_sys_number(const char *text, unsigned base, uint64_t *ret)
 	}
 	*ret = n;
 	return text;
+}
+
+bool cb_sys_begins(const char *text, const char *with)
+{
+	while (*with != '\0')
+		if (*text++ != *with++)
+			return false;
+	return true;
+}
+
+const char *cb_sys_number_after(const char *text, const char *name, unsigned base, uint64_t *ret)
+{
+	while (*text != '\0' && !cb_sys_begins(text, name))
+		text++;
+	if (*text == '\0')
+		return NULL;
+	while (*name != '\0')
+		name++, text++;
+	while (*text == ' ' || *text == '\t')
+		text++;
+	return cb_sys_number(text, base, ret);
 }
 
 const char *cb_sys_path(char *path, const char *folder, int n, const char *tail)

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/syscall.h>
@@ -58,6 +59,9 @@ int64_t cb_sys_now_ns(void); /* monotonic */
 const char *cb_sys_path(char *path, const char *folder, int n, const char *tail);
 /* The number that text begins with; what follows it. */
 const char *cb_sys_number(const char *text, unsigned base, uint64_t *ret);
+/* The number after the next `name` of a text, and blanks; what follows it, NULL if there is none. */
+const char *cb_sys_number_after(const char *text, const char *name, unsigned base, uint64_t *ret);
+bool cb_sys_begins(const char *text, const char *with);
 /* A thread of this process that begins with function(argument) on `stack`; its id, or a negative errno. */
 long cb_sys_thread(unsigned long flags, void *stack, int *parent_tid, int *child_tid, unsigned long tls,
 		   void (*function)(void *), void *argument);

@@ -231,6 +231,33 @@ def test_what_an_eventfd_counts(new_guest):
     assert guest.run("os.eventfd_read(e), os.get_blocking(e), os.get_inheritable(e)").result == "(41, False, False)"
 
 
+READY = {
+    "pipe": "closed, other = os.pipe(); os.set_blocking(closed, False); os.write(other, b'x')",
+    "socket pair": "a, other = socket.socketpair(); closed = a.detach(); other.send(b'x')",
+    "socket that listens": "a = socket.create_server(('127.0.0.1', 0))\n"
+    "other = socket.create_connection(a.getsockname()); closed = a.detach()",
+    "connection": "a = socket.create_server(('127.0.0.1', 0)); other = socket.create_connection(a.getsockname())\n"
+    "closed = a.accept()[0].detach(); other.send(b'x')",
+    "eventfd": "closed = os.eventfd(1)",
+    "child": "closed = os.pidfd_open(os.posix_spawnp('true', ['true'], os.environ))",
+}
+
+
+@pytest.mark.parametrize("what", READY)
+def test_what_is_closed_after_a_copy_is_told_of_no_more(new_guest, what):
+    """The copies have it open, and an epoll would go on to tell of that: the original's, or one of theirs."""
+    guest = new_guest()
+    if what in ("eventfd", "child") and guest.interpreter.version < (3, 10):
+        pytest.skip("this Python can't make one")
+    assert guest.run("import os, select, socket; e = select.epoll()\n" + READY[what]).ok
+    assert guest.run("e.register(closed, select.EPOLLIN); e.poll(60) == [(closed, 1)]").result == "True"
+    twin = guest.copied()
+    close = "os.close(closed), e.poll(0)"
+    assert guest.run(close).result == "(None, [])", "the original"
+    assert guest.branch(guest.breed(twin)).run(close).result == "(None, [])", "a branch, beside its twin"
+    assert guest.take_over(twin).run(close).result == "(None, [])", "the copy"
+
+
 def test_mutexes_that_know_their_owner(new_guest, library):
     guest = new_guest()
     with_library(guest, library, "c.begin_to_hold()\nwhile not c.holding(): time.sleep(0.001)")
