@@ -1,13 +1,18 @@
 /* Threads for test_copier.py, as C libraries have them: one that holds mutexes which know their owner by number, one in
- * a call that no signal ends, one that is busy, many that use all kinds of locks at random. Built by the test, loaded
- * in the guest. */
+ * a call that no signal ends, one that is busy, one with no room on its stack for a signal's frame, many that use all
+ * kinds of locks at random. Built by the test, loaded in the guest. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -128,6 +133,76 @@ int position_seen(void)
 	return looked_at;
 }
 
+/* ---- one whose stack is full: signals are handled on another one ---- */
+
+#define LEFT 1024 /* bytes: less than a signal's frame */
+static char for_signals[65536];
+static _Atomic long small_rounds, lost;
+
+static void *fill_stack(void *stack)
+{
+	stack_t other = { .ss_sp = for_signals, .ss_size = sizeof(for_signals) }, now;
+	volatile char *full;
+
+	lost += sigaltstack(&other, NULL) != 0;
+	usleep(1); /* the dynamic linker wants more room the first time */
+	full = __builtin_alloca((size_t)((char *)__builtin_frame_address(0) - (char *)stack) - LEFT);
+	for (;; small_rounds++) {
+		*full = 1;
+		usleep(1000);
+		lost += sigaltstack(NULL, &now) != 0 || now.ss_sp != for_signals;
+	}
+	return NULL;
+}
+
+int begin_with_full_stack(void)
+{
+	size_t page = 4096, size = (size_t)PTHREAD_STACK_MIN + 4 * page;
+	char *stack = mmap(NULL, page + size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	pthread_attr_t how;
+	pthread_t t;
+
+	if (stack == MAP_FAILED || mprotect(stack, page, PROT_NONE) != 0 || pthread_attr_init(&how) != 0 ||
+	    pthread_attr_setstack(&how, stack + page, size) != 0)
+		return -1;
+	return pthread_create(&t, &how, fill_stack, stack + page);
+}
+
+long rounds_on_full_stack(void)
+{
+	return small_rounds;
+}
+
+/* Such rounds. */
+long without_stack_for_signals(void)
+{
+	return lost;
+}
+
+/* ---- restartable sequences: rseq(2) ---- */
+
+/* The C library's, where it registers each thread (glibc 2.35 and newer). */
+extern const ptrdiff_t __rseq_offset __attribute__((weak));
+extern const unsigned int __rseq_size __attribute__((weak));
+
+/* 1: this thread has not registered, for one that has may not do so again. -1: the C library registers none. */
+int lacks_rseq(void)
+{
+	char *own;
+#if defined(__x86_64__)
+	const unsigned signature = 0x53053053;
+
+	__asm__("mov %%fs:0, %0" : "=r"(own));
+#else
+	const unsigned signature = 0xd428bc00;
+
+	__asm__("mrs %0, tpidr_el0" : "=r"(own));
+#endif
+	if (&__rseq_size == NULL || __rseq_size == 0)
+		return -1;
+	return syscall(SYS_rseq, own + __rseq_offset, 32, 0, signature) == 0 || (errno != EBUSY && errno != EINVAL);
+}
+
 /* ---- many, at random ---- */
 
 #define LOCKS 8
@@ -135,9 +210,9 @@ static pthread_mutex_t locks[LOCKS];
 static pthread_rwlock_t rw = PTHREAD_RWLOCK_INITIALIZER;
 static pthread_cond_t bell = PTHREAD_COND_INITIALIZER;
 static pthread_mutex_t bell_lock = PTHREAD_MUTEX_INITIALIZER;
-static long counts[LOCKS], shared_count;
+static long counts[LOCKS], shared_count, shared_again; /* the latter two: by who has `rw` for writing */
 static FILE *printed; /* all print to it, and it has a lock of its own */
-static _Atomic long rounds, wrong, interrupted;
+static _Atomic long rounds, wrong, interrupted, writers;
 static _Atomic int stop, alive;
 
 static void *short_lived(void *argument)
@@ -197,6 +272,25 @@ static void use_own(struct own *o, unsigned *seed)
 	wrong += fprintf(printed, "%ld rounds\n", before) < 0 || fflush(printed) != 0;
 }
 
+/* Readers see both counts alike, and no write of one is lost. */
+static void use_shared(unsigned *seed, const struct timespec *pause)
+{
+	long before;
+
+	if (rand_r(seed) % 8 == 0) {
+		wrong += pthread_rwlock_wrlock(&rw) != 0;
+		before = shared_count++;
+		if (rand_r(seed) % 4 == 0)
+			interrupted += nanosleep(pause, NULL) != 0 && errno == EINTR;
+		wrong += shared_again++ != before;
+		writers++;
+	} else {
+		wrong += pthread_rwlock_rdlock(&rw) != 0;
+		wrong += shared_count != shared_again;
+	}
+	wrong += pthread_rwlock_unlock(&rw) != 0;
+}
+
 static void one_round(unsigned *seed)
 {
 	unsigned n = (unsigned)rand_r(seed) % LOCKS;
@@ -211,13 +305,7 @@ static void one_round(unsigned *seed)
 		interrupted += nanosleep(&pause, NULL) != 0 && errno == EINTR;
 	wrong += counts[n] != before + 1;
 	wrong += pthread_mutex_unlock(&locks[n]) != 0;
-	if (rand_r(seed) % 8 == 0) {
-		wrong += pthread_rwlock_wrlock(&rw) != 0;
-		shared_count++;
-	} else {
-		wrong += pthread_rwlock_rdlock(&rw) != 0;
-	}
-	wrong += pthread_rwlock_unlock(&rw) != 0;
+	use_shared(seed, &pause);
 	if (rand_r(seed) % 16 == 0 && pthread_create(&t, NULL, short_lived, memory) == 0)
 		wrong += pthread_join(t, NULL) != 0;
 	else
@@ -294,5 +382,5 @@ long end_work(void)
 	stop = 1;
 	for (int i = 0; i < 10000 && alive > 0; i++)
 		usleep(1000);
-	return alive > 0 ? alive : wrong;
+	return alive > 0 ? alive : wrong + (shared_count != writers);
 }

@@ -85,6 +85,50 @@ def test_what_a_thread_has_of_its_own(new_guest):
     assert guest.run(again).result == before
 
 
+def test_a_thread_whose_stack_is_full(new_guest, library):
+    """It handles signals on another one, and does so in the copy."""
+    guest = new_guest()
+    assert with_library(guest, library, "began = c.begin_with_full_stack()").ok
+    goes_on = "seen = c.rounds_on_full_stack()\nwhile c.rounds_on_full_stack() < seen + 3: time.sleep(0.001)\n"
+    for _ in range(3):
+        twin = guest.copied()
+        assert guest.run(goes_on + "began, c.without_stack_for_signals()").result == "(0, 0)", "the original"
+        guest.take_over(twin)
+        assert guest.run(goes_on + "began, c.without_stack_for_signals()").result == "(0, 0)", "the copy"
+
+
+@pytest.mark.parametrize("policy", ["SCHED_OTHER", "SCHED_BATCH"])
+def test_a_frozen_copy_stands_back(new_guest, policy):
+    """It has the processor after whoever is at work. Woken, it and its threads have it as before (sched(7))."""
+    guest = new_guest()
+    before = getattr(os, policy)
+    guest.run("import os, threading; tasks = lambda: map(int, os.listdir('/proc/self/task'))")
+    guest.run("os.sched_setscheduler(0, %d, os.sched_param(0)); end = threading.Event()" % before)
+    guest.run("threading.Thread(target=end.wait, daemon=True).start()")
+    for _ in range(2):
+        twin = guest.copied()
+        bred = guest.breed(twin)
+        assert [os.sched_getscheduler(each.process.pid) for each in (twin, bred)] == [os.SCHED_BATCH] * 2
+        assert os.sched_getscheduler(guest.process.pid) == before, "the original"
+        guest.take_over(bred)
+        assert os.sched_getscheduler(guest.process.pid) == before
+        if policy == "SCHED_OTHER":
+            assert guest.run("{os.sched_getscheduler(each) for each in tasks()}").result == "{%d}" % before
+
+
+def test_restartable_sequences(new_guest, library):
+    """The C library has registered each thread, and each is that again in the copy (rseq(2))."""
+    guest = new_guest()
+    with_library(guest, library, "import threading; found, go = [], threading.Semaphore(0)")
+    guest.run("def ask():\n    while True: found.append(c.lacks_rseq()); go.acquire()")
+    guest.run("threading.Thread(target=ask, daemon=True).start()\nwhile not found: time.sleep(0.001)")
+    if guest.run("found[0]").result == "-1":
+        pytest.skip("this C library does not know them")
+    guest.take_over(guest.copied())
+    again = "go.release()\nwhile len(found) < 2: time.sleep(0.001)\nfound, c.lacks_rseq()"
+    assert guest.run(again).result == "([0, 0], 0)"
+
+
 def test_numbers_of_threads(new_guest):
     """What Python says of them is what the kernel says."""
     guest = new_guest()
@@ -229,6 +273,41 @@ def test_what_an_eventfd_counts(new_guest):
     assert guest.run("os.eventfd_read(e)").result == "41"
     guest.take_over(twin)
     assert guest.run("os.eventfd_read(e), os.get_blocking(e), os.get_inheritable(e)").result == "(41, False, False)"
+
+
+TWO_NUMBERS = {
+    "eventfd": """
+a = os.eventfd(0, os.EFD_NONBLOCK); b, other = os.dup(a), os.eventfd(0, os.EFD_NONBLOCK)
+def same():
+    os.eventfd_write(a, 3); os.eventfd_write(other, 1)
+    return os.eventfd_read(b) == 3 and os.eventfd_read(other) == 1
+""",
+    "epoll": """
+over, a = select.epoll(), select.epoll(); b = select.epoll.fromfd(os.dup(a.fileno()))
+r, w = os.pipe(); os.set_blocking(r, False); os.write(w, b"x")
+a.register(r, select.EPOLLIN); over.register(a, select.EPOLLIN)
+def same():
+    before = b.poll(0) == [(r, 1)] and over.poll(0) == [(a.fileno(), 1)]
+    b.unregister(r); between = a.poll(0) == over.poll(0) == []
+    a.register(r, select.EPOLLIN); return before and between
+""",
+}
+
+
+@pytest.mark.parametrize("what", TWO_NUMBERS)
+def test_two_numbers_of_one(new_guest, what):
+    """They are that in the copy as well, and no third one is; the original's stay as they are."""
+    guest = new_guest()
+    if what == "eventfd" and guest.interpreter.version < (3, 10):
+        pytest.skip("this Python has no os.eventfd")
+    assert guest.run("import os, select\n" + TWO_NUMBERS[what]).ok
+    for _ in range(2):
+        twin = guest.copied()
+        assert guest.run("same()").result == "True", "the original"
+        branch = guest.branch(guest.copied())
+        assert branch.run("same()").result == guest.run("same()").result == "True", "beside each other"
+        guest.take_over(twin)
+        assert guest.run("same()").result == "True", "the copy"
 
 
 READY = {
