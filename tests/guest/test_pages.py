@@ -5,6 +5,7 @@ Memory and faults are read from outside, for a cell that reads them makes some o
 
 import os
 import re
+import signal
 import time
 from pathlib import Path
 
@@ -51,13 +52,29 @@ def resident_without_huge_pages(pid):
                for area, flags in zip(areas, areas[1:]) if "nh" in flags.split("\n")[0].split())
 
 
+def state(pid):
+    return Path("/proc/%d/stat" % pid).read_text().rsplit(")", 1)[1].split()[0]
+
+
+def stop_at_work(pid):
+    """Where it has copied a part of the array. False: it had copied all before."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        os.kill(pid, signal.SIGSTOP)
+        while state(pid) != "T":
+            pass
+        if own(pid) > SIZE / 8:
+            return own(pid) < SIZE * 3 / 4
+        os.kill(pid, signal.SIGCONT)
+    raise AssertionError("it does not copy")
+
+
 def await_rest(pid):
     """Until it waits for what comes next: three looks in a row that find it asleep, with all that it has."""
     end, calm, had = time.monotonic() + 60, 0, None
     while calm < 3:
-        state = Path("/proc/%d/stat" % pid).read_text().rsplit(")", 1)[1].split()[0]
         have = own(pid)
-        calm = calm + 1 if state == "S" and have == had else 0
+        calm = calm + 1 if state(pid) == "S" and have == had else 0
         had = have
         assert time.monotonic() < end, "it comes to no end"
         time.sleep(0.01)
@@ -133,6 +150,21 @@ def test_large_memory_is_copied_by_the_copy(with_array):
     assert with_array.guest.run("seen()").result == "[b'kept']"
     with_array.copy()
     assert with_array.settles("write(b'more')", PAGES / 8), "of a woken state, too"
+
+
+def test_one_that_is_woken_while_it_copies(with_array, monkeypatch):
+    """What it has not come to is there all the same, and is as it was."""
+    guest, digest = with_array.guest, "hashlib.sha256(memory).hexdigest()"
+    assert guest.run("import hashlib, os; memory[:] = os.urandom(len(memory))").ok
+    before = guest.run(digest).result
+    while not stop_at_work((twin := guest.checkpoint(ROOM)).process.pid):
+        guest.twins.remove(twin)
+        twin.drop()
+        assert guest.run("memory[::4096] = memory[::4096]").ok
+    assert guest.run("write(b'next')").ok
+    send = guest.send
+    monkeypatch.setattr(guest, "send", lambda *how: (send(*how), os.kill(twin.process.pid, signal.SIGCONT))[0])
+    assert guest.take_over(twin).run(digest).result == before  # it was told to wake before it went on
 
 
 def test_large_memory_that_ends_somewhere(with_array):
