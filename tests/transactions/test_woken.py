@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+from branches import branch, run_in, start_in
 from kernels import BY_FORK
 
 pytestmark = pytest.mark.cellblock_only("no other kernel does this")
@@ -311,6 +312,59 @@ def test_locks_of_what_is_undone(start):
     back = c.request("cellblock_rollback_request", {"name": "a"})
     assert back.content["status"] == "ok", back
     assert c.run("lock.acquire(timeout=60)").result == "True"
+
+
+# A branch takes all processes that there may be, and leaves fewer than the main line had threads.
+FILL = """
+import os, time
+while not os.path.exists("/tmp/ended"):
+    time.sleep(0.001)
+made = []
+try:
+    while True:
+        made.append(os.fork())
+        if made[-1] == 0:
+            time.sleep(600)
+except OSError:
+    pass
+for _ in range(8):
+    pid = made.pop(); os.kill(pid, 9); os.waitpid(pid, 0)
+open("/tmp/full", "w").close()
+"""
+BEGIN = """
+import os, threading, time
+end = threading.Event()
+threads = [threading.Thread(target=end.wait) for _ in range(20)]
+for each in threads: each.start()
+"""
+END = """
+end.set()
+for each in threads: each.join()
+open("/tmp/ended", "w").close()
+while not os.path.exists("/tmp/full"): time.sleep(0.001)
+os._exit(3)
+"""
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["a state before it", "none before it"])
+def test_no_room_for_all_threads(start, before):
+    """Of a state with threads all come back, or it does not."""
+    sets = ["transactions.mode=always", "transactions.keep=%d" % (2 * before), "limits.pids=60"]
+    c = start(args=[word for each in sets for word in ("--set", each)]).client
+    assert c.run("x = [1]").ok
+    where = branch(c)
+    assert c.run(BEGIN + "x.append(2)").ok
+    fills = start_in(c, where, FILL)
+    failed = c.run(END)
+    about, text = failed.about, failed.content["evalue"]
+    assert "did not work when it was woken (Python exited with status 1" in text, text
+    if before:
+        assert c.finish(fills).ok and run_in(c, where, "len(made) > 5, x").result == "(True, [1])"
+        assert (about["state"], about["restored_to"], about["undone"]) == ("restored", 1, [2, 3]), text
+        assert c.run("x, 'threads' in globals()").result == "([1], False)"
+    else:
+        assert about["state"] == "lost" and "all variables are lost" in text, text
+        assert c.run("1").result == "1"
 
 
 def test_native_threads_come_back(start):
