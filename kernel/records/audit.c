@@ -11,17 +11,15 @@
 #include <cellblock/log.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include "jupyter/loop.h"
 #include "jupyter/message.h"
 #include "policy/paths.h"
 #include "setup/files.h"
+#include "worker.h"
 
 #define STEP "audit"
 #define CURE "Set audit.file to \"none\" or to a file of its own in a folder that only you can write."
@@ -52,12 +50,8 @@ struct cb_audit {
 	char *path;
 	char kernel[41];
 	struct bucket often, rarely; /* of the loop's side */
-	bool started;
-	pthread_t thread;
-	pthread_mutex_t lock;
-	pthread_cond_t more;
-	bool ending; /* under the lock, as what follows */
-	struct line *first, **last;
+	struct cb_worker worker;
+	struct line *first, **last; /* under its lock, as what follows */
 	size_t count;
 	unsigned long long dropped; /* since the log said so last */
 	_Atomic unsigned long long written; /* lines, ever */
@@ -247,26 +241,26 @@ static void *audit_thread(void *context)
 	struct cb_audit *a = context;
 	bool last = false;
 
-	pthread_mutex_lock(&a->lock);
+	pthread_mutex_lock(&a->worker.lock);
 	while (!last) {
-		while (a->first == NULL && !a->ending)
-			pthread_cond_wait(&a->more, &a->lock);
+		while (a->first == NULL && !a->worker.ending)
+			(void)cb_worker_wait(&a->worker, 0);
 		struct line *lines = a->first;
 		unsigned long long dropped = a->dropped;
 
-		last = a->ending;
+		last = a->worker.ending;
 		a->first = NULL;
 		a->last = &a->first;
 		a->count = 0;
 		a->dropped = 0;
-		pthread_mutex_unlock(&a->lock);
+		pthread_mutex_unlock(&a->worker.lock);
 		dropped = write_lines(a, lines, dropped);
 		if (last && fdatasync(a->fd) < 0)
 			a->lost = true;
-		pthread_mutex_lock(&a->lock);
+		pthread_mutex_lock(&a->worker.lock);
 		a->dropped += dropped;
 	}
-	pthread_mutex_unlock(&a->lock);
+	pthread_mutex_unlock(&a->worker.lock);
 	return NULL;
 }
 
@@ -300,17 +294,17 @@ static void enqueue(struct cb_audit *a, const char *event, struct cb_span member
 		line->len = text.len;
 		memcpy(line->text, text.data, text.len);
 	}
-	pthread_mutex_lock(&a->lock);
-	if (line == NULL || a->ending || a->count >= MAX_LINES) {
+	pthread_mutex_lock(&a->worker.lock);
+	if (line == NULL || a->worker.ending || a->count >= MAX_LINES) {
 		a->dropped++;
 		free(line);
 	} else {
 		*a->last = line;
 		a->last = &line->next;
 		a->count++;
-		pthread_cond_signal(&a->more);
+		cb_worker_wake(&a->worker);
 	}
-	pthread_mutex_unlock(&a->lock);
+	pthread_mutex_unlock(&a->worker.lock);
 }
 
 void cb_audit_add(struct cb_audit *a, const char *event, struct cb_span members)
@@ -350,8 +344,6 @@ static void destroy(struct cb_audit *a)
 		a->first = next;
 	}
 	cb_fd_close(&a->fd);
-	pthread_cond_destroy(&a->more);
-	pthread_mutex_destroy(&a->lock);
 	free(a->path);
 	free(a);
 }
@@ -369,8 +361,7 @@ int cb_audit_open(const char *path, const char *kernel, struct cb_audit **ret_au
 	a->often = (struct bucket){ .level = BURST, .rate = RATE, .burst = BURST, .at = cb_now_ns() };
 	a->rarely = (struct bucket){ .level = RARE_BURST, .rate = RARE_RATE, .burst = RARE_BURST, .at = cb_now_ns() };
 	snprintf(a->kernel, sizeof(a->kernel), "%s", kernel);
-	pthread_mutex_init(&a->lock, NULL);
-	pthread_cond_init(&a->more, NULL);
+	a->worker = CB_WORKER_NONE;
 	a->path = strdup(path);
 	r = a->path != NULL ? open_file(a, err) : cb_err_set(err, -ENOMEM, STEP, NULL, "out of memory");
 	if (r < 0) {
@@ -383,30 +374,19 @@ int cb_audit_open(const char *path, const char *kernel, struct cb_audit **ret_au
 
 int cb_audit_start(struct cb_audit *a)
 {
-	sigset_t all, before;
-	int r;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	r = pthread_create(&a->thread, NULL, audit_thread, a);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	a->started = r == 0;
-	return -r;
+	return cb_worker_start(&a->worker, audit_thread, a);
 }
 
 /* A file that others hold, or a disk that stands, is not waited for; a machine that is busy is, as long as lines are
  * written. */
 static bool ends(struct cb_audit *a)
 {
-	unsigned long long before;
-	struct timespec end;
-	int r = ETIMEDOUT;
+	int r = -ETIMEDOUT;
 
-	for (int i = 0; i < PATIENCE_TIMES && r == ETIMEDOUT; i++) {
-		before = a->written;
-		clock_gettime(CLOCK_REALTIME, &end);
-		end.tv_sec += PATIENCE_S;
-		r = pthread_timedjoin_np(a->thread, NULL, &end);
+	for (int i = 0; i < PATIENCE_TIMES && r < 0; i++) {
+		unsigned long long before = a->written;
+
+		r = cb_worker_end(&a->worker, PATIENCE_S);
 		if (a->written == before)
 			break;
 	}
@@ -419,11 +399,7 @@ int cb_audit_close(struct cb_audit *a)
 
 	if (a == NULL)
 		return 0;
-	pthread_mutex_lock(&a->lock);
-	a->ending = true;
-	pthread_cond_signal(&a->more);
-	pthread_mutex_unlock(&a->lock);
-	if (a->started && !ends(a)) {
+	if (!ends(a)) {
 		cb_log(CB_LOG_WARNING, "audit: the last lines may be lost, the file is busy");
 		return -ETIMEDOUT; /* the thread still uses it; the process is about to end */
 	}

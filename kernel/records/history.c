@@ -17,16 +17,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sqlite3.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "policy/paths.h"
 #include "setup/files.h"
+#include "worker.h"
 
 #define STEP "history"
 #define MAX_JOBS 1024
@@ -38,7 +36,8 @@
 #define BUSY_MS 500  /* by the thread, once, until it has been free again; */
 #define END_MS 200   /* and at the end */
 #define BUSY_STEP_MS 5
-#define RETRY_MS 1000
+#define RETRY_S 1
+#define PATIENCE_S 1 /* at the end */
 #define LONG_JOURNAL (128 << 10) /* bytes */
 
 struct job {
@@ -67,11 +66,8 @@ struct cb_history {
 	size_t kept, kept_bytes; /* lines in `waiting` */
 	int event_fd;
 	bool long_journal;	 /* left by kernels that were killed: each start reads all of it */
-	bool started, ending; /* ending: under the lock */
-	pthread_t thread;
-	pthread_mutex_t lock;
-	pthread_cond_t more;
-	struct queue waiting, answered; /* under the lock */
+	struct cb_worker worker;
+	struct queue waiting, answered; /* under its lock */
 };
 
 /* ---- queues ---- */
@@ -251,8 +247,6 @@ static void destroy(struct cb_history *h)
 	sqlite3_close(h->db);
 	if (h->event_fd >= 0)
 		close(h->event_fd);
-	pthread_cond_destroy(&h->more);
-	pthread_mutex_destroy(&h->lock);
 	free(h);
 }
 
@@ -265,8 +259,7 @@ int cb_history_open(const char *path, struct cb_history **ret_history, struct cb
 		return cb_err_set(err, -ENOMEM, STEP, NULL, "out of memory");
 	h->waiting.last = &h->waiting.first;
 	h->answered.last = &h->answered.first;
-	pthread_mutex_init(&h->lock, NULL);
-	pthread_cond_init(&h->more, NULL);
+	h->worker = CB_WORKER_NONE;
 	h->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (h->event_fd < 0)
 		r = cb_err_set(err, -errno, STEP, NULL, "eventfd: %s", strerror(errno));
@@ -501,20 +494,12 @@ static void answer_query(struct cb_history *h, struct job *job)
 /* Lines wait for the file: it is looked at again soon, also when nobody asks. */
 static void wait_for_more(struct cb_history *h)
 {
-	struct timespec until;
-
-	if (h->kept == 0) {
-		pthread_cond_wait(&h->more, &h->lock);
+	if (cb_worker_wait(&h->worker, h->kept > 0 ? RETRY_S : 0))
 		return;
-	}
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += RETRY_MS / 1000;
-	if (pthread_cond_timedwait(&h->more, &h->lock, &until) == ETIMEDOUT) {
-		pthread_mutex_unlock(&h->lock);
-		wait_for_locks(h, 0);
-		write_kept(h);
-		pthread_mutex_lock(&h->lock);
-	}
+	pthread_mutex_unlock(&h->worker.lock);
+	wait_for_locks(h, 0);
+	write_kept(h);
+	pthread_mutex_lock(&h->worker.lock);
 }
 
 static void *history_thread(void *context)
@@ -525,24 +510,24 @@ static void *history_thread(void *context)
 		wait_for_locks(h, 0);
 		(void)sqlite3_wal_checkpoint_v2(h->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
 	}
-	pthread_mutex_lock(&h->lock);
+	pthread_mutex_lock(&h->worker.lock);
 	for (;;) {
 		struct job *job = queue_pop(&h->waiting);
 
-		if (job == NULL && h->ending)
+		if (job == NULL && h->worker.ending)
 			break;
 		if (job == NULL) {
 			wait_for_more(h);
 			continue;
 		}
-		pthread_mutex_unlock(&h->lock);
+		pthread_mutex_unlock(&h->worker.lock);
 		wait_for_locks(h, h->locked ? 0 : BUSY_MS);
 		write_kept(h);
 		if (job->is_query)
 			answer_query(h, job);
 		else
 			write_line(h, job);
-		pthread_mutex_lock(&h->lock);
+		pthread_mutex_lock(&h->worker.lock);
 		if (job->is_query) {
 			queue_push(&h->answered, job);
 			eventfd_write(h->event_fd, 1);
@@ -550,21 +535,13 @@ static void *history_thread(void *context)
 			job_free(job);
 		}
 	}
-	pthread_mutex_unlock(&h->lock);
+	pthread_mutex_unlock(&h->worker.lock);
 	return NULL;
 }
 
 int cb_history_start(struct cb_history *h)
 {
-	sigset_t all, before;
-	int r;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	r = pthread_create(&h->thread, NULL, history_thread, h);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	h->started = r == 0;
-	return -r;
+	return cb_worker_start(&h->worker, history_thread, h);
 }
 
 /* ---- the loop's side ---- */
@@ -574,14 +551,14 @@ static int enqueue(struct cb_history *h, struct job *job)
 {
 	int r = 0;
 
-	pthread_mutex_lock(&h->lock);
-	if (h->ending || h->waiting.count >= MAX_JOBS || h->waiting.bytes + job->len > MAX_QUEUED_BYTES ||
+	pthread_mutex_lock(&h->worker.lock);
+	if (h->worker.ending || h->waiting.count >= MAX_JOBS || h->waiting.bytes + job->len > MAX_QUEUED_BYTES ||
 	    (job->is_query && h->answered.count >= MAX_JOBS))
 		r = CB_E_TOO_BIG;
 	else
 		queue_push(&h->waiting, job);
-	pthread_cond_signal(&h->more);
-	pthread_mutex_unlock(&h->lock);
+	cb_worker_wake(&h->worker);
+	pthread_mutex_unlock(&h->worker.lock);
 	if (r < 0)
 		job_free(job);
 	return r;
@@ -642,11 +619,11 @@ int cb_history_next(struct cb_history *h, uint64_t *ret_tag, struct cb_buf *ret_
 	eventfd_t n;
 	int r;
 
-	pthread_mutex_lock(&h->lock);
+	pthread_mutex_lock(&h->worker.lock);
 	job = queue_pop(&h->answered);
 	if (job == NULL)
 		eventfd_read(h->event_fd, &n);
-	pthread_mutex_unlock(&h->lock);
+	pthread_mutex_unlock(&h->worker.lock);
 	if (job == NULL)
 		return -EAGAIN;
 	cb_json_array(&j, NULL);
@@ -660,22 +637,13 @@ int cb_history_next(struct cb_history *h, uint64_t *ret_tag, struct cb_buf *ret_
 
 void cb_history_close(struct cb_history *h)
 {
-	struct timespec end;
 	sqlite3_stmt *stmt = NULL;
 
 	if (h == NULL)
 		return;
-	pthread_mutex_lock(&h->lock);
-	h->ending = true;
-	pthread_cond_signal(&h->more);
-	pthread_mutex_unlock(&h->lock);
-	if (h->started) {
-		clock_gettime(CLOCK_REALTIME, &end);
-		end.tv_sec++;
-		if (pthread_timedjoin_np(h->thread, NULL, &end) != 0) {
-			cb_log(CB_LOG_WARNING, "history: what was added last may be lost, the file is busy");
-			return; /* the thread still uses it; the process is about to end */
-		}
+	if (cb_worker_end(&h->worker, PATIENCE_S) < 0) {
+		cb_log(CB_LOG_WARNING, "history: what was added last may be lost, the file is busy");
+		return; /* the thread still uses it; the process is about to end */
 	}
 	wait_for_locks(h, END_MS);
 	write_kept(h);
