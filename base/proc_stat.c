@@ -4,7 +4,9 @@
  * kernel writes the line, but the name in it is the process's to choose, brackets and spaces too: so what follows is
  * counted from the last ')'. Field 3 is the state, as in proc(5).
  */
+#include <cellblock/clock.h>
 #include <cellblock/fd.h>
+#include <cellblock/folder.h>
 #include <cellblock/proc_stat.h>
 
 #include <errno.h>
@@ -122,6 +124,28 @@ int cb_proc_children(int threads, const char *thread, void (*each)(void *context
 		memmove(text, at, kept);
 	}
 	return n < 0 ? -errno : 0;
+}
+
+int cb_proc_children_of(pid_t pid, int64_t until, void (*each)(void *context, pid_t pid), void *context)
+{
+	const struct dirent *thread;
+	int all = -ENOENT; /* until a list could be read */
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	CB_AUTO_FOLDER threads = cb_folder_open(AT_FDCWD, path, 0);
+
+	if (threads == NULL)
+		return -errno;
+	while ((thread = cb_folder_next(threads)) != NULL) {
+		if (until != 0 && cb_now_thread_ns() >= until)
+			return -ETIMEDOUT;
+		int r = cb_proc_children(dirfd(threads), thread->d_name, each, context);
+
+		if (r != -ENOENT && r != -ESRCH && (all == 0 || all == -ENOENT)) /* else the thread has ended */
+			all = r;
+	}
+	return errno != 0 ? -errno : all;
 }
 
 int cb_proc_shows_children(pid_t pid)

@@ -38,3 +38,7 @@ uint64_t cb_proc_pending(const char *status);		   /* signals that wait for it, a
 /* The children of one thread: those that it has made. `threads` is the folder /proc/PID/task. -errno: the kernel does
  * not say, or not all. */
 int cb_proc_children(int threads, const char *thread, void (*each)(void *context, pid_t pid), void *context);
+/* The children of a process, of all its threads; of those that end meanwhile the next look finds them elsewhere. Who
+ * has many threads is not read on when cb_now_thread_ns() is `until` (0 = no limit): -ETIMEDOUT. Only 0 means that
+ * these are all; -ENOENT, too, where the kernel shows no such lists. */
+int cb_proc_children_of(pid_t pid, int64_t until, void (*each)(void *context, pid_t pid), void *context);

@@ -12,6 +12,7 @@
 #include <cellblock/fd.h>
 #include <cellblock/folder.h>
 #include <cellblock/proc_stat.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -207,7 +208,7 @@ void cb_usage_read(const struct cb_usage_source *s, struct cb_usage *ret_usage)
 struct walk {
 	pid_t pid[CB_USAGE_PROCESSES];
 	size_t count;
-	bool full;   /* there was at least one more */
+	bool full;   /* there was at least one more, or may have been */
 	int64_t end; /* ns of cb_now_thread_ns */
 };
 
@@ -236,17 +237,12 @@ static void add(void *context, pid_t pid)
 		w->full = true;
 }
 
-/* A child belongs to the thread that made it. */
+/* Of who has ended, or is hidden by the host, there is nothing to be seen; else those are missing that were not. */
 static void add_children_of(struct walk *w, pid_t pid)
 {
-	char path[32];
-	const struct dirent *entry;
+	int r = cb_proc_children_of(pid, w->end, add, w);
 
-	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	CB_AUTO_FOLDER threads = cb_folder_open(AT_FDCWD, path, 0);
-
-	while ((entry = cb_folder_next(threads)) != NULL && cb_now_thread_ns() < w->end)
-		(void)cb_proc_children(dirfd(threads), entry->d_name, add, w);
+	w->full = w->full || (r < 0 && r != -ENOENT && r != -ESRCH && r != -EPERM && r != -EACCES);
 }
 
 /* The notifiers: what they do is the jail's work, done outside. No cell chooses the name of a broker's child. */

@@ -10,15 +10,12 @@
 
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>
-#include <cellblock/folder.h>
 #include <cellblock/proc_stat.h>
 #include <cellblock/sandbox.h>
 #include <cellblock/twin.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -223,18 +220,10 @@ static void meet(void *context, pid_t pid)
 	mark(s, pid);
 }
 
-/* A child belongs to the thread that made it. False if that can't be seen. */
+/* False if not all can be seen. */
 static bool meet_children_of(struct sweep *s, pid_t pid)
 {
-	char path[32];
-	const struct dirent *e;
-
-	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	CB_AUTO_FOLDER threads = cb_folder_open(AT_FDCWD, path, 0);
-
-	while ((e = cb_folder_next(threads)) != NULL)
-		(void)cb_proc_children(dirfd(threads), e->d_name, meet, s);
-	return threads != NULL && errno == 0;
+	return cb_proc_children_of(pid, 0, meet, s) == 0;
 }
 
 /* Where /proc shows no processes: whoever answers to a number. */

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -152,10 +153,90 @@ static void test_children(void **state)
 	assert_int_equal(cb_proc_children(threads, name, meet, &f), 0); /* until waited for */
 	assert_int_equal(f.count, CHILDREN);
 	assert_memory_equal(f.pid, made, sizeof(made));
+	f.count = 0;
+	assert_int_equal(cb_proc_children_of(getpid(), 0, meet, &f), 0);
+	assert_int_equal(f.count, CHILDREN);
 	for (size_t i = 0; i < CHILDREN; i++)
 		assert_int_equal(waitpid(made[i], NULL, 0), made[i]);
+	assert_int_equal(cb_proc_children_of(made[0], 0, meet, &f), -ENOENT);
 	assert_int_equal(cb_proc_children(threads, "0", meet, &f), -ENOENT);
 	close(threads);
+}
+
+static int denied, readable; /* what a list of children can't be opened for, after so many that can */
+
+int __real_openat(int dir, const char *path, int flags, ...);
+
+int __wrap_openat(int dir, const char *path, int flags, ...);
+int __wrap_openat(int dir, const char *path, int flags, ...)
+{
+	if (denied == 0 || strstr(path, "/children") == NULL || readable-- > 0)
+		return __real_openat(dir, path, flags);
+	errno = denied;
+	return -1;
+}
+
+struct mother {
+	pid_t child;
+	int ready[2], over[2];
+};
+
+static void *give_birth(void *context)
+{
+	struct mother *m = context;
+	char byte;
+
+	m->child = fork();
+	if (m->child == 0)
+		_exit(0);
+	(void)!write(m->ready[1], "x", 1);
+	(void)!read(m->over[0], &byte, 1);
+	return NULL;
+}
+
+/* Those of a second thread too; and where one list could not be read, that they are all is not said. */
+static void test_children_of_threads(void **state)
+{
+	static struct family f;
+	struct mother m;
+	pthread_t thread;
+	char byte;
+	static const struct {
+		int denied, readable, r;
+	} tried[] = {
+		{ ENOENT, 0, -ENOENT }, /* a kernel that has none */
+		{ ENOENT, 1, 0 },	/* a thread that has ended */
+		{ ENOMEM, 0, -ENOMEM },
+		{ ENOMEM, 1, -ENOMEM },
+	};
+
+	(void)state;
+	assert_int_equal(pipe(m.ready), 0);
+	assert_int_equal(pipe(m.over), 0);
+	assert_int_equal(pthread_create(&thread, NULL, give_birth, &m), 0);
+	assert_int_equal(read(m.ready[0], &byte, 1), 1);
+	assert_int_equal(cb_proc_children_of(getpid(), 0, meet, &f), 0);
+	assert_int_equal(f.count, 1);
+	assert_int_equal(f.pid[0], m.child);
+	assert_int_equal(cb_proc_children_of(getpid(), 1, meet, &f), -ETIMEDOUT);
+	assert_int_equal(cb_proc_children_of(getpid(), INT64_MAX, meet, &f), 0);
+
+	for (size_t i = 0; i < CB_COUNT(tried); i++) {
+		denied = tried[i].denied;
+		readable = tried[i].readable;
+		int r = cb_proc_children_of(getpid(), 0, meet, &f);
+
+		denied = 0;
+		assert_int_equal(r, tried[i].r);
+	}
+
+	assert_int_equal(write(m.over[1], "x", 1), 1);
+	pthread_join(thread, NULL);
+	assert_int_equal(waitpid(m.child, NULL, 0), m.child);
+	for (int i = 0; i < 2; i++) {
+		close(m.ready[i]);
+		close(m.over[i]);
+	}
 }
 
 int main(void)
@@ -168,6 +249,7 @@ int main(void)
 		cmocka_unit_test(test_status),
 		cmocka_unit_test(test_numbers),
 		cmocka_unit_test(test_children),
+		cmocka_unit_test(test_children_of_threads),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -170,6 +171,24 @@ static void test_too_many(void **state)
 	if (!forked)
 		skip(); /* fewer processes are allowed here */
 	assert_true(largest == UINT64_MAX && all == UINT64_MAX);
+}
+
+/* Nor who could not be looked at, for want of descriptors. */
+static void test_nothing_to_look_with(void **state)
+{
+	struct rlimit all, few;
+	uint64_t sum;
+
+	(void)state;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
+	few = all;
+	few.rlim_cur = (rlim_t)dup(0);
+	close((int)few.rlim_cur);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	sum = cb_usage_tree(getpid());
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
+	assert_true(sum == UINT64_MAX);
+	assert_true(cb_usage_tree(getpid()) < UINT64_MAX);
 }
 
 static atomic_bool done;
@@ -345,6 +364,7 @@ int main(void)
 		cmocka_unit_test(test_own),
 		cmocka_unit_test(test_tree),
 		cmocka_unit_test(test_too_many),
+		cmocka_unit_test(test_nothing_to_look_with),
 		cmocka_unit_test(test_threads_at_work),
 		cmocka_unit_test(test_worked),
 		cmocka_unit_test(test_of_a_control_group),
