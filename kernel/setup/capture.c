@@ -6,6 +6,7 @@
  */
 #include "capture.h"
 
+#include <cellblock/child.h>
 #include <cellblock/clock.h>
 #include <cellblock/error.h>
 #include <cellblock/fd.h>
@@ -15,7 +16,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 
 static int place_fd(int fd)
 {
@@ -122,8 +122,7 @@ int cb_capture(char *const argv[], int pass_fd, int timeout_ms, struct cb_buf *o
 	r = collect(out_pipe[0], err_pipe[0], timeout_ms, out, errors);
 	if (r < 0)
 		kill(pid, SIGKILL);
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
+	(void)cb_reap(pid, &status);
 	if (r < 0)
 		return r;
 	*ret_status = status;

@@ -22,6 +22,7 @@
 #include "prepare.h"
 #include "watchdog.h"
 
+#include <cellblock/child.h>
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>
 #include <cellblock/log.h>
@@ -34,7 +35,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define JAILS_MAX 16 /* one lives, others may be dying */
@@ -85,8 +85,7 @@ static void kill_inmate(const struct inmate *inmate)
 
 static void reap_layer(struct broker *b)
 {
-	while (waitpid(b->layer_pid, NULL, 0) < 0 && errno == EINTR)
-		;
+	(void)cb_reap(b->layer_pid, NULL);
 	cb_fd_close(&b->layer_pidfd);
 	b->stuck = false;
 }

@@ -23,6 +23,7 @@
 #include "../without_namespaces/without_namespaces.h"
 #include "oom.h"
 
+#include <cellblock/child.h>
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>
 #include <cellblock/log.h>
@@ -157,12 +158,6 @@ static _Noreturn void first_main(struct birth *birth, int joined)
 	_exit(0);
 }
 
-static void await_end(pid_t pid)
-{
-	while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-		;
-}
-
 /* As clone_pid1 and the maps. */
 static pid_t have_pid1_made(struct birth *birth, int *ret_pidfd, struct cb_err *err)
 {
@@ -177,8 +172,8 @@ static pid_t have_pid1_made(struct birth *birth, int *ret_pidfd, struct cb_err *
 	first = cb_cgroup_clone(birth->group, 0, &pidfd, &joined);
 	if (first == 0)
 		first_main(birth, joined);
-	await_end(first);
-	await_end(made->second);
+	(void)cb_reap(first, NULL);
+	(void)cb_reap(made->second, NULL);
 	pid = made->pid1;
 	if (pid > 0)
 		*ret_pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -393,7 +388,7 @@ static void put_down(pid_t pid1, int pidfd)
 {
 	(void)kill(pid1, SIGKILL);
 	if (cb_await_child(pidfd))
-		(void)waitpid(pid1, NULL, 0);
+		(void)cb_reap(pid1, NULL);
 }
 
 /* Pid 1, with its maps written; it starts in pid1_main and never comes back. */
@@ -475,7 +470,7 @@ static int try_namespaces(const struct cb_jail *jail, struct cb_err *err)
 		_exit(0);
 	if (pid < 0)
 		return cb_err_set(err, pid, "namespaces", NULL, "new namespaces are refused: %s", strerror(-pid));
-	(void)waitpid(pid, NULL, 0);
+	(void)cb_reap(pid, NULL);
 	return 0;
 }
 
@@ -615,8 +610,7 @@ int cb_jail_launch(struct cb_jail *jail, struct cb_inmate *ret_inmate, struct cb
 
 void cb_jail_ended(struct cb_jail *jail, struct cb_inmate *inmate, struct cb_cgroup_figures *ret_figures)
 {
-	while (waitpid(inmate->pid1, NULL, 0) < 0 && errno == EINTR)
-		;
+	(void)cb_reap(inmate->pid1, NULL);
 	cb_notify_stop(&inmate->notifier);
 	cb_cgroup_read(&inmate->group, jail->spec, ret_figures);
 	cb_cgroup_remove(&jail->cgroups, &inmate->group);

@@ -6,6 +6,7 @@
 #include "cgroup.h"
 #include "own_tasks.h"
 
+#include <cellblock/child.h>
 #include <cellblock/fd.h>
 #include <cellblock/log.h>
 #include <cellblock/proc_stat.h>
@@ -259,8 +260,7 @@ static int try_out(struct cb_cgroups *c, const struct cb_jail_spec *spec, struct
 	pid = cb_cgroup_clone(&g, 0, &pidfd, &joined);
 	if (pid == 0)
 		_exit(-joined);
-	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
+	(void)cb_reap(pid, &status);
 	r = pid < 0 ? pid : WIFEXITED(status) ? -WEXITSTATUS(status) : -ECHILD;
 	c->swaps = spec->limit_memory != 0 && backend != NULL && cb_cg_has_swap("/proc/swaps") &&
 		   faccessat(g.dir[CB_CG_MEMORY], backend->swap_file, F_OK, 0) < 0;

@@ -8,6 +8,7 @@
 #include "cgroup.h"
 #include "own_tasks.h"
 
+#include <cellblock/child.h>
 #include <cellblock/clock.h>
 #include <cellblock/fd.h>
 #include <cellblock/proc_stat.h>
@@ -143,8 +144,7 @@ static int request_scope(const char *scope)
 	p.fd = fd;
 	if (fd < 0 || poll(&p, 1, SYSTEMD_MS) != 1)
 		(void)kill(pid, SIGKILL);
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
+	(void)cb_reap(pid, &status);
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -ECHILD;
 }
 

@@ -5,6 +5,7 @@
  * notebook server keeps there (tokens) is none of its business. After the start no call here blocks for long: the
  * socket is non-blocking.
  */
+#include <cellblock/child.h>
 #include <cellblock/fd.h>
 #include <cellblock/sandbox.h>
 
@@ -107,7 +108,7 @@ static int start(const char *program, int spec_fd, struct cb_broker *ret_broker)
 	cb_fd_close(&reporter);
 	r = exec_result(report);
 	if (r < 0) {
-		(void)waitpid(pid, NULL, 0);
+		(void)cb_reap(pid, NULL);
 		return r;
 	}
 	*ret_broker = (struct cb_broker){ .fd = cb_fd_take(&mine), .pid = pid };
@@ -237,6 +238,6 @@ void cb_broker_stop(struct cb_broker *b)
 	/* A broker that hangs is killed, and its jails by their death signal. We may have left root since the start:
 	 * then it cannot be killed, and waiting for it could last for ever. */
 	if (b->pid > 0 && waitpid(b->pid, NULL, WNOHANG) == 0 && (kill(b->pid, SIGKILL) == 0 || errno == ESRCH))
-		(void)waitpid(b->pid, NULL, 0);
+		(void)cb_reap(b->pid, NULL);
 	*b = CB_BROKER_NONE;
 }

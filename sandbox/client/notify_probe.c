@@ -3,6 +3,7 @@
  * Trust domain: supervisor while it plans, and doctor. What is needed came with Linux 5.14; a container that listens
  * itself (LXC with its own notifications) leaves no room for a second listener.
  */
+#include <cellblock/child.h>
 #include <cellblock/fd.h>
 #include <cellblock/sandbox.h>
 
@@ -38,8 +39,7 @@ int cb_notify_probe(void)
 
 	if (pid == 0)
 		_exit(try());
-	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
+	(void)cb_reap(pid, &status);
 	if (pid < 0)
 		return -errno;
 	return WIFEXITED(status) ? -WEXITSTATUS(status) : -ECHILD;

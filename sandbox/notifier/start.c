@@ -9,6 +9,7 @@
 #include "../shared/jail.h"
 #include "../shared/signals.h"
 
+#include <cellblock/child.h>
 #include <cellblock/fd.h>
 #include <cellblock/log.h>
 
@@ -20,7 +21,6 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 
 #define READY_MS 5000
 #define STARTS_MAX 100 /* of one jail: past it its writes fail */
@@ -102,9 +102,7 @@ static int await_word(int fd, int *ret_ns, struct cb_err *err)
 
 static void reap(struct cb_notifier *n)
 {
-	if (n->pid > 0)
-		while (waitpid(n->pid, NULL, 0) < 0 && errno == EINTR)
-			;
+	(void)cb_reap(n->pid, NULL);
 	n->pid = 0;
 	cb_fd_close(&n->pidfd);
 }

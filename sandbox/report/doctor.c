@@ -13,6 +13,7 @@
 #include "diagnose.h"
 #include "report.h"
 
+#include <cellblock/child.h>
 #include <cellblock/fd.h>
 #include <cellblock/json_write.h>
 #include <cellblock/proc_stat.h>
@@ -28,7 +29,6 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
-#include <sys/wait.h>
 
 struct result {
 	bool run;
@@ -97,7 +97,7 @@ static int try_nproc(void)
 		_exit(0);
 	if (pid < 0)
 		return errno == EAGAIN ? 0 : -errno;
-	(void)waitpid(pid, NULL, 0);
+	(void)cb_reap(pid, NULL);
 	return CB_E_DENIED;
 }
 
@@ -160,8 +160,7 @@ static int try_watchdog(void)
 	cb_fd_close(&its);
 	r = read(mine, &byte, 1) == 1 ? cb_proc_shows_children(pid) : -ECHILD;
 	cb_fd_close(&mine);
-	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-		;
+	(void)cb_reap(pid, NULL);
 	return r;
 }
 
@@ -272,8 +271,7 @@ static int run_in_child(const struct trial *t, const char **step)
 	if (r == 0 && (write(mine, "x", 1) != 1 || read(mine, &code, sizeof(code)) != (ssize_t)sizeof(code)))
 		code = -ECHILD;
 	cb_fd_close(&mine);
-	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-		;
+	(void)cb_reap(pid, NULL);
 	if (r == 0)
 		return code;
 	*step = "user namespace";

@@ -15,6 +15,7 @@
 #include "root.h"
 #include "rootfs.h"
 
+#include <cellblock/child.h>
 #include <cellblock/fd.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +26,6 @@
 #include <sys/prctl.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 
 #define STEP "workspace"
 #define ATTRS (CB_NOSUID | CB_NODEV)
@@ -55,8 +55,7 @@ static int new_userns(uid_t owner, gid_t group, uid_t host_id, int *ret_fd)
 		r = fd < 0 ? -errno : 0;
 	}
 	kill(pid, SIGKILL);
-	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-		;
+	(void)cb_reap(pid, NULL);
 	if (r == 0)
 		*ret_fd = fd;
 	return r;

@@ -7,6 +7,7 @@
  */
 #include "seccomp.h"
 
+#include <cellblock/child.h>
 #include <cellblock/filter.h>
 
 #include <errno.h>
@@ -202,11 +203,10 @@ int cb_seccomp_selftest_begin(const struct sock_fprog *filter, pid_t *ret_pid, s
 int cb_seccomp_selftest_end(pid_t pid, struct cb_err *err)
 {
 	static const char cure[] = "update the kernel, or report this with the output of `cellblock doctor --json`";
-	int status = 0;
+	int status, r = cb_reap(pid, &status);
 
-	while (waitpid(pid, &status, 0) < 0)
-		if (errno != EINTR)
-			return cb_err_set(err, -errno, STEP, NULL, "self-test: waitpid: %s", strerror(errno));
+	if (r < 0)
+		return cb_err_set(err, r, STEP, NULL, "self-test: waitpid: %s", strerror(-r));
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return 0;
 	if (WIFSIGNALED(status))

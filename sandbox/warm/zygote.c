@@ -27,6 +27,7 @@
 #include "../walls/seccomp.h"
 
 #include <cellblock/buffer.h>
+#include <cellblock/child.h>
 #include <cellblock/fd.h>
 #include <cellblock/log.h>
 #include <cellblock/wire.h>
@@ -468,6 +469,5 @@ void cb_warm_start(const struct cb_jail *jail)
 	}
 	if (pid < 0)
 		tell_no_process();
-	while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-		;
+	(void)cb_reap(pid, NULL);
 }
