@@ -3,6 +3,7 @@
  * Role: prints the policy, every key of it, then cellblock-jail explains the
  * steps from the description that it would build from. Trust domain: supervisor's program, no secrets.
  */
+#include <cellblock/size_text.h>
 #include <cellblock/visible.h>
 #include <errno.h>
 #include <jansson.h>
@@ -34,18 +35,6 @@ static json_t *policy_to_json(const struct cb_policy *p, const struct cb_jail_sp
 	json_object_set_new(root, "workspace_note",
 			    spec->workspace_note != NULL ? json_string(spec->workspace_note) : json_null());
 	return root;
-}
-
-static const char *size_text(uint64_t bytes, char buf[32])
-{
-	static const char *const units[] = { "bytes", "KiB", "MiB", "GiB", "TiB" };
-	double value = (double)bytes;
-	size_t unit = 0;
-
-	for (; value >= 1024 && unit < 4; unit++)
-		value /= 1024;
-	snprintf(buf, 32, "%.4g %s", value, units[unit]);
-	return buf;
 }
 
 static void print_writable(const struct cb_jail_spec *spec)
@@ -99,7 +88,7 @@ static void print_start(const struct cb_policy *p, const struct cb_jail_spec *sp
 static void print_summary(const struct cb_policy *p, const struct cb_interpreter *interpreter,
 			  const struct cb_jail_spec *spec)
 {
-	char a[32], b[32], ipython[96];
+	char a[CB_SIZE_TEXT], b[CB_SIZE_TEXT], ipython[96];
 
 	cb_interpreter_ipython_text(interpreter, ipython);
 	printf("In short\n  cells      run %s, Python %s, %s\n", cb_shown(interpreter->executable),
@@ -113,8 +102,8 @@ static void print_summary(const struct cb_policy *p, const struct cb_interpreter
 					    ? "full: the host's"
 					    : "none: no address can be reached, not even this machine's");
 	printf("  limits     %s of memory, %llu processes; output %s a cell; a cell may run ",
-	       size_text(p->limit_memory, a), (unsigned long long)p->limit_pids,
-	       p->limit_output > 0 ? size_text(p->limit_output, b) : "without limit");
+	       cb_size_text(p->limit_memory, a), (unsigned long long)p->limit_pids,
+	       p->limit_output > 0 ? cb_size_text(p->limit_output, b) : "without limit");
 	if (p->timeout_cell > 0)
 		printf("%g seconds\n", p->timeout_cell);
 	else

@@ -19,6 +19,7 @@
 
 #include <cellblock/buffer.h>
 #include <cellblock/json_write.h>
+#include <cellblock/size_text.h>
 #include <cellblock/visible.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -226,30 +227,12 @@ static void put_shown(struct out *o, const struct cb_shown *list, size_t n, cons
 	}
 }
 
-/* 1073741824 is "1 GiB": exact where a unit divides it, else rounded and with the bytes. */
-static void size_text(uint64_t bytes, char *ret, size_t size)
-{
-	static const char *const units[] = { "bytes", "KiB", "MiB", "GiB", "TiB" };
-	double value = (double)bytes;
-	size_t unit = 0;
-	uint64_t whole = bytes;
-
-	for (; value >= 1024 && unit < 4; unit++)
-		value /= 1024;
-	for (size_t i = 0; i < unit && whole % 1024 == 0; i++)
-		whole /= 1024;
-	if ((double)whole == value)
-		snprintf(ret, size, "%" PRIu64 " %s", whole, units[unit]);
-	else
-		snprintf(ret, size, "%.1f %s", value, units[unit]);
-}
-
 static void put_tmpfs(struct out *o, const char *path, uint64_t bytes, uint64_t inodes, const char *reason)
 {
-	char how[128], text[32];
+	char how[128], text[CB_SIZE_TEXT];
 
-	size_text(bytes, text, sizeof(text));
-	snprintf(how, sizeof(how), "empty, writable, at most %s and %" PRIu64 " files", text, inodes);
+	snprintf(how, sizeof(how), "empty, writable, at most %s and %" PRIu64 " files", cb_size_text(bytes, text),
+		 inodes);
 	row(o, path, how, reason);
 }
 
@@ -378,10 +361,10 @@ static void explain_mounts(struct out *o, const struct cb_jail_spec *spec)
 
 static void put_limit(struct out *o, const char *name, uint64_t value, bool bytes, const char *reason)
 {
-	char text[32] = "none";
+	char text[CB_SIZE_TEXT] = "none";
 
 	if (value > 0 && bytes && !o->json)
-		size_text(value, text, sizeof(text));
+		(void)cb_size_text(value, text);
 	else if (value > 0)
 		snprintf(text, sizeof(text), "%" PRIu64, value);
 	row(o, name, text, reason);

@@ -36,7 +36,7 @@ LIBRARIES = {
     "sqlite3": re.compile(r"^sqlite3\.h$"),
 }
 BASE_HEADERS = {"banned", "buffer", "clock", "error", "fd", "filter", "json_scan", "json_write", "log", "visible"}
-BASE_HEADERS |= {"cgroup_own", "child", "folder", "host_memory", "proc_stat", "states", "unique_name"}
+BASE_HEADERS |= {"cgroup_own", "child", "folder", "host_memory", "proc_stat", "size_text", "states", "unique_name"}
 KERNEL_LIBRARIES = {"zmq", "jansson", "openssl", "sqlite3"}
 # folder: (folders whose headers it may include by "…", libraries, cellblock headers or None for all); the longest match
 # counts
