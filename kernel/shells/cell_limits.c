@@ -103,7 +103,7 @@ static void on_timer(void *context)
 		return;
 	}
 	if (m->memory > 0 && cb_usage_largest(&sh->guest->usage) > m->memory) {
-		cb_execution_over_memory(sh);
+		cb_shell_over_memory(s);
 		return;
 	}
 	if (s->cell.stop == CB_STOP_NONE && m->waits && delta > elapsed * CB_WAIT_SHARE && cb_shell_spend(s, elapsed))

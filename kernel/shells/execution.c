@@ -23,7 +23,6 @@
 #include "lanes.h"
 #include "policy/policy.h"
 #include "python/guest.h"
-#include "records/audit_events.h"
 #include "records/records.h"
 #include "shell.h"
 
@@ -312,20 +311,6 @@ static const struct cb_shell_ops main_ops = {
 	.usage = usage,
 	.arm = arm,
 };
-
-void cb_execution_over_memory(struct cb_shells *sh)
-{
-	struct cb_shell *s = &sh->execution.shell;
-	char text[192];
-
-	cb_audit_limit(sh->records, "metadata.cellblock.memory");
-	cb_shell_stop_reason(s, CB_STOP_MEMORY);
-	snprintf(text, sizeof(text),
-		 "a process used more than %.1f MiB of memory (metadata.cellblock.memory), or there were too many "
-		 "processes to look at",
-		 (double)s->current->execute.memory / (1024 * 1024));
-	cb_guest_stop(sh->guest, text);
-}
 
 static void interrupt_current(struct cb_shells *sh)
 {

@@ -33,8 +33,6 @@ void cb_execution_answered(struct cb_shells *sh, struct cb_request *r);
 void cb_execution_interrupt(struct cb_shells *sh, const struct cb_request *by);
 /* … of one request of the main shell. As cb_shell_interrupt_one. */
 enum cb_found cb_execution_interrupt_one(struct cb_shells *sh, struct cb_span msg_id);
-/* From cell_limits.c, for the current cell. */
-void cb_execution_over_memory(struct cb_shells *sh);
 
 /* What becomes of the guest. */
 void cb_execution_guest_up(struct cb_shells *sh);

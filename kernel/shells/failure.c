@@ -330,6 +330,17 @@ static const char *memory_text(const struct cb_shells *sh)
 	return text;
 }
 
+const char *cb_failure_over_memory(const struct cb_shell *s)
+{
+	static char text[192];
+
+	snprintf(text, sizeof(text),
+		 "a process used more than %.1f MiB of memory (metadata.cellblock.memory), or there were too many "
+		 "processes to look at",
+		 (double)s->current->execute.memory / (1024 * 1024));
+	return text;
+}
+
 const char *cb_failure_death_text(const struct cb_shells *sh)
 {
 	static char text[512];

@@ -43,6 +43,8 @@ const char *cb_failure_death_text(const struct cb_shells *sh);
 /* Did the guest end for lack of memory, and not because we or it itself wanted it so? For whose? before: what was
  * counted when the request began. */
 enum cb_oom cb_failure_oom(const struct cb_shells *sh, const struct cb_oom_count *before);
+/* Why the shell's cell is killed that went over the memory that its request asked for. Valid until the next call. */
+const char *cb_failure_over_memory(const struct cb_shell *s);
 #define CB_FAILURE_HOST                                                                                                \
 	"Python was killed by the host, which was short of memory, or a control group around the jail was"
 /* If the guest ended for lack of memory, and nothing else had ended the shell's cell, that did. */

@@ -509,6 +509,13 @@ void cb_shell_over_time(struct cb_shell *s, bool over_cpu, bool wait_over)
 	s->ops->arm(s);
 }
 
+void cb_shell_over_memory(struct cb_shell *s)
+{
+	cb_audit_limit(s->all->records, "metadata.cellblock.memory");
+	cb_shell_stop_reason(s, CB_STOP_MEMORY);
+	s->ops->kill(s, cb_failure_over_memory(s));
+}
+
 static void interrupt_hard(struct cb_shell *s)
 {
 	s->notice_at = s->interrupt_by = 0;

@@ -67,5 +67,7 @@ void cb_shell_interrupt(struct cb_shell *s, bool hard);
 enum cb_found cb_shell_interrupt_one(struct cb_shell *s, struct cb_span msg_id);
 /* Python has taken it. */
 void cb_shell_obeyed(struct cb_shell *s);
+/* A process went over the memory that the current cell's request asked for: it is killed. */
+void cb_shell_over_memory(struct cb_shell *s);
 /* Notes why what runs is about to be killed, unless a reason stands already. */
 void cb_shell_stop_reason(struct cb_shell *s, enum cb_stop stop);

@@ -219,7 +219,7 @@ static void broke_rules(struct cb_python *p, const char *why)
 	b->mute = true;
 	cb_log(CB_LOG_WARNING, "a branch broke the wire protocol: %s", why);
 	cb_audit_denied(tx->records, "branch", why);
-	b->shell.cell.stop = CB_STOP_WIRE;
+	cb_shell_stop_reason(&b->shell, CB_STOP_WIRE);
 	cb_branch_end(tx, b, why);
 }
 
@@ -602,17 +602,12 @@ static uint64_t memory_limit(const struct cb_branch *b)
 	return b->shell.current != NULL && b->state == CB_BRANCH_UP ? b->shell.current->execute.memory : 0;
 }
 
-static void check_memory(struct cb_transactions *tx, struct cb_branch *b)
+static void check_memory(struct cb_branch *b)
 {
 	struct cb_usage_source of = tree(b);
 
-	if (memory_limit(b) == 0 || cb_usage_largest(&of) <= memory_limit(b))
-		return;
-	cb_audit_limit(tx->records, "metadata.cellblock.memory");
-	b->shell.cell.stop = CB_STOP_MEMORY;
-	cb_branch_end(tx, b,
-		      "a process of it used more memory than metadata.cellblock.memory allows, or there were too many "
-		      "processes to look at");
+	if (memory_limit(b) > 0 && cb_usage_largest(&of) > memory_limit(b))
+		cb_shell_over_memory(&b->shell);
 }
 
 static void arm(struct cb_transactions *tx)
@@ -641,7 +636,7 @@ static void look_at(struct cb_transactions *tx, struct cb_branch *b, int64_t now
 	if (b->deadline != 0 && b->deadline <= now)
 		cb_branch_end(tx, b, b->state == CB_BRANCH_WAKING ? "it did not wake" : "it closed its wire");
 	cb_python_look(&b->python, now);
-	check_memory(tx, b);
+	check_memory(b);
 	if (b->state != CB_BRANCH_ENDING)
 		cb_shell_look(&b->shell, now);
 }
@@ -701,11 +696,11 @@ void cb_branches_gone(struct cb_transactions *tx, uint32_t number, int status)
 		return;
 	oom = oom_of(tx, b, status);
 	if (oom == CB_OOM_LIMIT) {
-		b->shell.cell.stop = CB_STOP_MEMORY;
+		cb_shell_stop_reason(&b->shell, CB_STOP_MEMORY);
 		snprintf(why, sizeof(why),
 			 "the jail used more memory than limits.memory allows, and Python was killed");
 	} else if (oom == CB_OOM_HOST) {
-		b->shell.cell.stop = CB_STOP_HOST;
+		cb_shell_stop_reason(&b->shell, CB_STOP_HOST);
 		snprintf(why, sizeof(why), "%s", CB_FAILURE_HOST);
 	} else if (b->state != CB_BRANCH_ENDING) {
 		cb_python_end_text(status, why, sizeof(why));

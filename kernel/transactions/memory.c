@@ -128,7 +128,7 @@ static bool branch_gives_way(struct cb_transactions *tx, uint64_t than)
 	}
 	if (largest == NULL)
 		return false;
-	largest->shell.cell.stop = CB_STOP_MEMORY;
+	cb_shell_stop_reason(&largest->shell, CB_STOP_MEMORY);
 	cb_branch_end(tx, largest, "the jail used more memory than limits.memory allows, and the branch most of it");
 	return true;
 }

@@ -370,6 +370,46 @@ static void test_it_is_killed_for_memory(void **state)
 	}
 }
 
+/* It goes over the memory that its cell's request asked for: the words are those of the main shell. */
+static void test_its_cell_has_too_much_memory(void **state)
+{
+	struct branch b;
+	struct rig *r = up(state, &b);
+	const char *id = send_to(r, &b, "1");
+
+	(void)rig_begun(r, id);
+	only(r)->shell.current->execute.memory = 1 << 20;
+	look_now(r);
+	rig_until(r, pid_1_was_told);
+	rig_init_expect(r, CB_INIT_DROP, (int)b.twin.number);
+	rig_init_tell(r, CB_INIT_GONE, (int)b.twin.number);
+	expect_failed(r, id, "CellMemoryError",
+		      "a process used more than 1.0 MiB of memory (metadata.cellblock.memory)");
+	done(r, &b);
+}
+
+/* It is told to end since its cell ran over its time, and breaks the rules after that: the first reason stands. */
+static void test_the_first_reason_stands(void **state)
+{
+	struct branch b;
+	struct rig *r = up(state, &b);
+
+	r->policy.timeout_grace = 0;
+	r->session = b.session;
+	const char *id = rig_send(r, RIG_SHELL, "execute_request", "{\"code\":\"1\"}",
+				  "{\"cellblock\":{\"timeout\":0.02}}");
+	uint64_t request = rig_begun(r, id);
+
+	r->session = "s1";
+	rig_until(r, pid_1_was_told);
+	rig_init_expect(r, CB_INIT_DROP, (int)b.twin.number);
+	assert_false(only(r)->mute);
+	rig_frame(r, CB_WIRE_HELLO, request, RIG_HELLO);
+	rig_init_tell(r, CB_INIT_GONE, (int)b.twin.number);
+	expect_failed(r, id, "CellTimeoutError", "timeout.cell");
+	done(r, &b);
+}
+
 /* It lives, and does not hear any more. */
 static void test_it_shuts_its_ear(void **state)
 {
@@ -653,6 +693,8 @@ int main(void)
 		T(test_wrong_words),
 		T(test_it_ends_by_itself),
 		T(test_it_is_killed_for_memory),
+		T(test_its_cell_has_too_much_memory),
+		T(test_the_first_reason_stands),
 		T(test_it_shuts_its_ear),
 		T(test_it_ends_with_the_jail),
 		T(test_interrupt),
