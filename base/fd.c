@@ -3,13 +3,14 @@
  * Trust domain: all C programs. cb_fd_recv faces hostile peers in the broker's and pid 1's sockets: whatever arrives,
  * no descriptor is left open that the caller does not know of.
  */
+#include <cellblock/clock.h>
 #include <cellblock/error.h>
 #include <cellblock/fd.h>
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,6 +163,19 @@ int cb_fd_write_all(int fd, const void *data, size_t n)
 		n -= (size_t)written;
 	}
 	return 0;
+}
+
+int cb_fd_await(int fd, short events, int64_t end)
+{
+	struct pollfd p = { .fd = fd, .events = events };
+	int r;
+
+	do {
+		int64_t now = cb_now_ms();
+
+		r = poll(&p, 1, now < end ? (int)(end - now) : 0);
+	} while (r < 0 && errno == EINTR);
+	return r < 0 ? -errno : r == 0 ? -ETIMEDOUT : 0;
 }
 
 union control {

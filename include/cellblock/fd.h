@@ -3,6 +3,7 @@
 
 #include <linux/close_range.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -35,6 +36,10 @@ int cb_fd_keep(int first, const int *fds, size_t n, int flags);
 int cb_fd_read_all(int fd, size_t max, char **ret_data, size_t *ret_len);
 /* Writes all n bytes, retrying on EINTR and short writes. */
 int cb_fd_write_all(int fd, const void *data, size_t n);
+
+/* Waits for POLL* events, or an end, until cb_now_ms() is `end`: signals neither cut that short nor make it longer.
+ * 0, -ETIMEDOUT, -errno. */
+int cb_fd_await(int fd, short events, int64_t end);
 
 /* SEQPACKET/STREAM messages with file descriptors. At most CB_FD_PASS_MAX fds. Received fds are CLOEXEC. */
 #define CB_FD_PASS_MAX 24

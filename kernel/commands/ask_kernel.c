@@ -6,6 +6,7 @@
 #include "ask_kernel.h"
 
 #include <arpa/inet.h>
+#include <cellblock/clock.h>
 #include <cellblock/fd.h>
 #include <cellblock/folder.h>
 #include <cellblock/json_scan.h>
@@ -81,11 +82,9 @@ static bool is_alive(const char *file, bool silent)
 		return r > 0;
 	if (connect(fd, (const struct sockaddr *)&address, len) == 0)
 		return true;
-	struct pollfd p = { .fd = fd, .events = POLLOUT };
-
 	if (errno != EINPROGRESS)
 		return false;
-	if (poll(&p, 1, CONNECT_MS) != 1)
+	if (cb_fd_await(fd, POLLOUT, cb_now_ms() + CONNECT_MS) < 0)
 		return silent;
 	return getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &size) == 0 && failure == 0;
 }

@@ -516,9 +516,8 @@ static void end_all(struct broker *b)
 		if (b->inmates[i].number != 0)
 			kill_inmate(&b->inmates[i]);
 	for (size_t i = 0; i < JAILS_MAX; i++) {
-		struct pollfd p = { .fd = b->inmates[i].jail.pidfd, .events = POLLIN };
-
-		if (b->inmates[i].number == 0 || poll(&p, 1, END_MS) != 1)
+		if (b->inmates[i].number == 0 ||
+		    cb_fd_await(b->inmates[i].jail.pidfd, POLLIN, cb_now_ms() + END_MS) < 0)
 			continue;
 		if (b->jail.without_namespaces)
 			cb_without_namespaces_end(&b->jail);

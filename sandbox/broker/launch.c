@@ -190,20 +190,14 @@ static pid_t have_pid1_made(struct birth *birth, int *ret_pidfd, struct cb_err *
 
 static int await_message(int fd, int64_t deadline, struct cb_err *err)
 {
-	struct pollfd p = { .fd = fd, .events = POLLIN };
-	int r;
+	int r = cb_fd_await(fd, POLLIN, deadline);
 
-	do {
-		int64_t now = cb_now_ns();
-
-		r = poll(&p, 1, now < deadline ? (int)((deadline - now) / 1000000) + 1 : 0);
-	} while (r < 0 && errno == EINTR);
-	if (r == 0)
+	if (r == -ETIMEDOUT)
 		return cb_err_set(err, -ETIMEDOUT, cb_launch_phase(),
 				  "Look whether a network file system or the machine hangs.",
 				  "the jail was not ready within %d seconds: it hung at \"%s\"", LAUNCH_MS / 1000,
 				  cb_launch_phase());
-	return r < 0 ? -errno : 0;
+	return r;
 }
 
 /* What is told from inside, and to whom. */
@@ -353,7 +347,7 @@ static void log_where(pid_t pid1)
 
 static int await_guest(struct talk *t, struct cb_err *err)
 {
-	int64_t deadline = cb_now_ns() + LAUNCH_MS * 1000000ll;
+	int64_t deadline = cb_now_ms() + LAUNCH_MS;
 
 	for (;;) {
 		struct cb_sync message;

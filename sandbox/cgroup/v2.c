@@ -132,7 +132,6 @@ static _Noreturn void ask(const char *scope, pid_t us)
 static int request_scope(const char *scope)
 {
 	pid_t us = getpid(), pid = fork();
-	struct pollfd p = { .events = POLLIN };
 	int status = -1;
 
 	if (pid < 0)
@@ -141,8 +140,7 @@ static int request_scope(const char *scope)
 		ask(scope, us);
 	CB_AUTO_FD fd = (int)syscall(SYS_pidfd_open, pid, 0);
 
-	p.fd = fd;
-	if (fd < 0 || poll(&p, 1, SYSTEMD_MS) != 1)
+	if (fd < 0 || cb_fd_await(fd, POLLIN, cb_now_ms() + SYSTEMD_MS) < 0)
 		(void)kill(pid, SIGKILL);
 	(void)cb_reap(pid, &status);
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -ECHILD;

@@ -6,12 +6,12 @@
  * socket is non-blocking.
  */
 #include <cellblock/child.h>
+#include <cellblock/clock.h>
 #include <cellblock/fd.h>
 #include <cellblock/sandbox.h>
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -217,23 +217,13 @@ int cb_broker_recv(struct cb_broker *b, struct cb_broker_reply *ret_reply, int *
 	return 0;
 }
 
-/* The broker kills its jails when it reads the end of file, and closes its end only then. */
-static void await_end(int fd)
-{
-	struct pollfd p = { .fd = fd, .events = 0 }; /* POLLHUP only: unread replies don't matter */
-	int r;
-
-	do
-		r = poll(&p, 1, STOP_MS);
-	while (r < 0 && errno == EINTR);
-}
-
 void cb_broker_stop(struct cb_broker *b)
 {
 	if (b == NULL || b->fd < 0)
 		return;
 	(void)shutdown(b->fd, SHUT_WR);
-	await_end(b->fd);
+	/* It kills its jails when it reads the end of file, and closes its end only then. Unread replies are no end. */
+	(void)cb_fd_await(b->fd, 0, cb_now_ms() + STOP_MS);
 	cb_fd_close(&b->fd);
 	/* A broker that hangs is killed, and its jails by their death signal. We may have left root since the start:
 	 * then it cannot be killed, and waiting for it could last for ever. */

@@ -10,6 +10,7 @@
 #include "../shared/signals.h"
 
 #include <cellblock/child.h>
+#include <cellblock/clock.h>
 #include <cellblock/fd.h>
 #include <cellblock/log.h>
 
@@ -80,18 +81,14 @@ static void answer_left(const struct cb_notifier *n, enum cb_notify_from from)
 /* One word; a namespace may come with it. */
 static int await_word(int fd, int *ret_ns, struct cb_err *err)
 {
-	struct pollfd p = { .fd = fd, .events = POLLIN };
+	int r = cb_fd_await(fd, POLLIN, cb_now_ms() + READY_MS), ns = -1;
 	struct cb_err word = { 0 };
 	size_t nfds = 0;
-	int r, ns = -1;
 
-	do
-		r = poll(&p, 1, READY_MS);
-	while (r < 0 && errno == EINTR);
-	if (r != 1 || cb_fd_recv(fd, &word, sizeof(word), &ns, 1, &nfds, 0) != (ssize_t)sizeof(word))
-		return cb_err_set(err, r == 0 ? -ETIMEDOUT : -ECHILD, "notifier", NULL,
+	if (r < 0 || cb_fd_recv(fd, &word, sizeof(word), &ns, 1, &nfds, 0) != (ssize_t)sizeof(word))
+		return cb_err_set(err, r == -ETIMEDOUT ? r : -ECHILD, "notifier", NULL,
 				  "what serves the jail's write calls %s",
-				  r == 0 ? "is not ready in time" : "has ended");
+				  r == -ETIMEDOUT ? "is not ready in time" : "has ended");
 	if (nfds == 1 && *ret_ns < 0)
 		*ret_ns = cb_fd_take(&ns);
 	cb_fd_close(&ns);

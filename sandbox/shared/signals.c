@@ -1,6 +1,8 @@
 /* Signals that several rooms give: see signals.h. Trust domain: that of the caller. */
 #include "signals.h"
 
+#include <cellblock/clock.h>
+#include <cellblock/fd.h>
 #include <poll.h>
 #include <signal.h>
 #include <stddef.h>
@@ -22,9 +24,7 @@ void cb_default_signals(void)
 
 bool cb_await_child(int pidfd)
 {
-	struct pollfd p = { .fd = pidfd, .events = POLLIN };
-
-	return poll(&p, 1, DEATH_MS) == 1;
+	return cb_fd_await(pidfd, POLLIN, cb_now_ms() + DEATH_MS) == 0;
 }
 
 bool cb_kill_child(int pidfd)

@@ -193,19 +193,6 @@ int cb_warm_become_owner(const struct cb_warm *warm, struct cb_err *err)
 
 /* ---- the conversation ---- */
 
-static int await(int fd, int64_t end)
-{
-	struct pollfd p = { .fd = fd, .events = POLLIN };
-	int r;
-
-	do {
-		int64_t now = cb_now_ms();
-
-		r = poll(&p, 1, now < end ? (int)(end - now) : 0);
-	} while (r < 0 && errno == EINTR);
-	return r < 0 ? -errno : r == 0 ? -ETIMEDOUT : 0;
-}
-
 static int hear_hello(const struct cb_warm *warm, const struct cb_jail *jail, int64_t end, struct cb_err *err)
 {
 	struct cb_warm_request over = { .op = CB_WARM_END, .version = CB_WARM_VERSION };
@@ -218,7 +205,7 @@ static int hear_hello(const struct cb_warm *warm, const struct cb_jail *jail, in
 
 	if (hello == NULL)
 		return failed(err, -ENOMEM, "hello");
-	r = await(warm->connection, end);
+	r = cb_fd_await(warm->connection, POLLIN, end);
 	n = r == 0 ? cb_fd_recv(warm->connection, hello, sizeof(*hello) - 1, NULL, 0, NULL, 0) : r;
 	if (n >= 0 && (n < (ssize_t)sizeof(hello->head) || hello->head.version != CB_WARM_VERSION ||
 		       (size_t)n != sizeof(hello->head) + hello->head.stamp_len))
@@ -304,7 +291,7 @@ static int hear_answer(const struct cb_warm *warm, int64_t end, pid_t *ret_guest
 	struct cb_warm_answer answer;
 	CB_AUTO_FD listener = -1;
 	pid_t sender = 0;
-	int r = await(warm->connection, end);
+	int r = cb_fd_await(warm->connection, POLLIN, end);
 	ssize_t n = r == 0 ? cb_fd_recv_from(warm->connection, &answer, sizeof(answer), &sender, &listener, 0) : r;
 
 	if (n < 0)

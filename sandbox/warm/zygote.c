@@ -28,6 +28,7 @@
 
 #include <cellblock/buffer.h>
 #include <cellblock/child.h>
+#include <cellblock/clock.h>
 #include <cellblock/fd.h>
 #include <cellblock/log.h>
 #include <cellblock/wire.h>
@@ -83,13 +84,11 @@ static void tell_end(int folder, const char *key)
 {
 	const struct cb_warm_request over = { .op = CB_WARM_END, .version = CB_WARM_VERSION };
 	CB_AUTO_FD fd = -1;
-	struct pollfd p = { .events = POLLIN };
 	char hello;
 
 	if (cb_warm_connect(folder, key, &fd) < 0)
 		return;
-	p.fd = fd;
-	(void)poll(&p, 1, HELLO_MS); /* who has gone before it said hello is not heard */
+	(void)cb_fd_await(fd, POLLIN, cb_now_ms() + HELLO_MS); /* who has gone before it said hello is not heard */
 	(void)!recv(fd, &hello, sizeof(hello), MSG_DONTWAIT);
 	(void)cb_fd_send(fd, &over, sizeof(over), NULL, 0);
 }

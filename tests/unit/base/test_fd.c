@@ -1,11 +1,14 @@
 /* File descriptors: whole reads with a cap, whole writes, passing over sockets without leaks. */
+#include <cellblock/clock.h>
 #include <cellblock/error.h>
 #include <cellblock/fd.h>
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -14,6 +17,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 
 #include <cmocka.h>
@@ -325,6 +329,38 @@ static void test_what_was_said_before_a_reset_is_received(void **state)
 	}
 }
 
+static volatile sig_atomic_t signals;
+
+static void count(int number)
+{
+	const struct itimerval never = { .it_value.tv_sec = 0 };
+
+	(void)number;
+	if (++signals == 500)
+		(void)setitimer(ITIMER_REAL, &never, NULL);
+}
+
+static void test_await(void **state)
+{
+	const struct itimerval often = { .it_value.tv_usec = 2000, .it_interval.tv_usec = 2000 };
+	const struct itimerval never = { .it_value.tv_sec = 0 };
+	const struct sigaction counts = { .sa_handler = count };
+	int ends[2];
+
+	(void)state;
+	assert_int_equal(pipe(ends), 0);
+	assert_int_equal(cb_fd_await(ends[0], POLLIN, 0), -ETIMEDOUT);
+	assert_int_equal(cb_fd_await(ends[1], POLLOUT, 0), 0); /* at once, though it is late */
+	assert_int_equal(sigaction(SIGALRM, &counts, NULL), 0);
+	assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
+	assert_int_equal(cb_fd_await(ends[0], POLLIN, cb_now_ms() + 100), -ETIMEDOUT);
+	assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
+	assert_in_range(signals, 1, 499); /* with each of them the time would begin anew */
+	close(ends[1]);
+	assert_int_equal(cb_fd_await(ends[0], 0, cb_now_ms() + 60000), 0); /* the end */
+	close(ends[0]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -335,6 +371,7 @@ int main(void)
 		cmocka_unit_test(test_through_a_pipe),
 		cmocka_unit_test(test_read_error),
 		cmocka_unit_test(test_nonblock),
+		cmocka_unit_test(test_await),
 		cmocka_unit_test(test_pass_fds),
 		cmocka_unit_test(test_unwanted_fds),
 		cmocka_unit_test(test_too_many_fds),
