@@ -100,6 +100,14 @@ uint64_t cb_proc_pending(const char *status)
 	return cb_proc_number(status, "\nSigPnd:", 16, 0) | cb_proc_number(status, "\nShdPnd:", 16, 0);
 }
 
+DIR *cb_proc_threads(pid_t pid)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	return cb_folder_open(AT_FDCWD, path, 0);
+}
+
 int cb_proc_children(int threads, const char *thread, void (*each)(void *context, pid_t pid), void *context)
 {
 	char path[64], text[4096], *at, *end;
@@ -130,10 +138,7 @@ int cb_proc_children_of(pid_t pid, int64_t until, void (*each)(void *context, pi
 {
 	const struct dirent *thread;
 	int all = -ENOENT; /* until a list could be read */
-	char path[32];
-
-	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	CB_AUTO_FOLDER threads = cb_folder_open(AT_FDCWD, path, 0);
+	CB_AUTO_FOLDER threads = cb_proc_threads(pid);
 
 	if (threads == NULL)
 		return -errno;

@@ -1,6 +1,7 @@
 /* What /proc says of a process: stat, which threads have too, status, and children. See base/proc_stat.c. */
 #pragma once
 
+#include <dirent.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -35,6 +36,8 @@ int cb_proc_status_of(pid_t pid, char *ret_text, size_t size);
 uint64_t cb_proc_number(const char *text, const char *key, int base, uint64_t missing);
 uint64_t cb_proc_bytes(const char *text, const char *key); /* "KEY   12 kB"; 0 if it is not there */
 uint64_t cb_proc_pending(const char *status);		   /* signals that wait for it, as a mask */
+/* /proc/PID/task, for cb_folder_next. NULL and errno on failure. */
+DIR *cb_proc_threads(pid_t pid);
 /* The children of one thread: those that it has made. `threads` is the folder /proc/PID/task. -errno: the kernel does
  * not say, or not all. */
 int cb_proc_children(int threads, const char *thread, void (*each)(void *context, pid_t pid), void *context);

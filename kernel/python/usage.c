@@ -444,11 +444,9 @@ bool cb_usage_threads_at_work(pid_t pid)
 {
 	char path[32];
 	struct cb_proc_stat stat;
+	CB_AUTO_FOLDER threads = cb_proc_threads(pid);
 	const struct dirent *entry;
 	bool there = false, found = false;
-
-	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	CB_AUTO_FOLDER threads = cb_folder_open(AT_FDCWD, path, 0);
 
 	while (!found && (entry = cb_folder_next(threads)) != NULL) {
 		snprintf(path, sizeof(path), "%.20s/stat", entry->d_name);

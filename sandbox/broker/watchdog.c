@@ -138,14 +138,11 @@ struct threads {
 /* One that has memory; 0 = none that was seen. */
 static pid_t look_at_threads(pid_t pid, char *ret_status, size_t size, struct threads *ret)
 {
-	char path[64];
+	CB_AUTO_FOLDER threads = cb_proc_threads(pid);
 	const struct dirent *entry;
 	pid_t found = 0;
 
 	ret->count = 0;
-	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	CB_AUTO_FOLDER threads = cb_folder_open(AT_FDCWD, path, 0);
-
 	ret->cut = threads == NULL && !is_gone(-errno);
 	while (found == 0 && (entry = cb_folder_next(threads)) != NULL) {
 		pid_t thread = (pid_t)strtol(entry->d_name, NULL, 10);
@@ -286,11 +283,8 @@ static void add_children(struct family *f, int threads, const char *thread)
 /* A child belongs to the thread that made it. */
 static void add_children_of(struct family *f, size_t i, bool again)
 {
-	char path[32];
+	CB_AUTO_FOLDER threads = cb_proc_threads(f->number[i]);
 	const struct dirent *entry;
-
-	snprintf(path, sizeof(path), "/proc/%d/task", (int)f->number[i]);
-	CB_AUTO_FOLDER threads = cb_folder_open(AT_FDCWD, path, 0);
 
 	if (threads == NULL) {
 		f->hidden = f->hidden || !(is_gone(-errno) || is_hidden_by_host(i == 0, -errno));

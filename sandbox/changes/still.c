@@ -15,7 +15,6 @@
 #include <cellblock/proc_stat.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -67,10 +66,7 @@ static bool is_stopped(struct look *l, pid_t pid, bool is_pid1)
 {
 	bool stopped = false, waits = false, runs = false, known = false;
 	const struct dirent *e;
-	char path[64];
-
-	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	CB_AUTO_FOLDER dir = cb_folder_open(AT_FDCWD, path, 0);
+	CB_AUTO_FOLDER dir = cb_proc_threads(pid);
 
 	if (dir == NULL)
 		return errno == ENOENT && !is_pid1;
