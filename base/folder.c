@@ -42,3 +42,12 @@ void cb_folder_close(DIR **dir)
 	*dir = NULL;
 	errno = saved;
 }
+
+bool cb_path_within(const char *path, const char *folder)
+{
+	size_t n = strlen(folder);
+
+	while (n > 0 && folder[n - 1] == '/')
+		n--;
+	return strncmp(path, folder, n) == 0 && (path[n] == '\0' || path[n] == '/');
+}

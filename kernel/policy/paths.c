@@ -15,15 +15,6 @@
 
 #define LINKS_MAX 40 /* as the kernel follows */
 
-bool cb_path_below(const char *path, const char *folder)
-{
-	size_t n = strlen(folder);
-
-	while (n > 0 && folder[n - 1] == '/')
-		n--;
-	return strncmp(path, folder, n) == 0 && (path[n] == '\0' || path[n] == '/');
-}
-
 char *cb_path_format(const char *format, ...)
 {
 	char *text = NULL;

@@ -1,13 +1,12 @@
 /* Small helpers on path names. They look at paths, never change anything. Trust domain: supervisor, at start. */
 #pragma once
 
+#include <cellblock/folder.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 struct cb_strv;
 
-/* Whether `path` is `folder` or lies below it. Both absolute and clean. */
-bool cb_path_below(const char *path, const char *folder);
 /* Absolute, without empty, `.` and `..` parts, links not resolved. `base` NULL = the current folder. malloc'd; NULL =
  * no memory or no folder. */
 char *cb_path_absolute(const char *path, const char *base);

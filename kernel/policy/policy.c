@@ -272,7 +272,7 @@ static int resolve_paths(struct cb_policy *p, struct cb_err *err)
 static const char *first_below(const struct cb_strv *paths, const char *folder)
 {
 	for (size_t i = 0; i < paths->count; i++)
-		if (cb_path_below(paths->items[i], folder))
+		if (cb_path_within(paths->items[i], folder))
 			return paths->items[i];
 	return NULL;
 }

@@ -33,8 +33,8 @@ static bool holds_home(const char *real)
 	CB_AUTO_PATH home_real = home != NULL ? cb_path_real(home) : NULL;
 	CB_AUTO_PATH account_real = account != NULL && account->pw_dir[0] == '/' ? cb_path_real(account->pw_dir) : NULL;
 
-	return (home_real != NULL && cb_path_below(home_real, real)) ||
-	       (account_real != NULL && cb_path_below(account_real, real));
+	return (home_real != NULL && cb_path_within(home_real, real)) ||
+	       (account_real != NULL && cb_path_within(account_real, real));
 }
 
 const char *cb_workspace_mode_name(enum cb_workspace_mode mode)
@@ -57,7 +57,7 @@ const char *cb_workspace_refusal(const char *real)
 	if (strcmp(real, "/") == 0)
 		return "the root folder";
 	for (size_t i = 0; i < CB_COUNT(system_trees); i++)
-		if (cb_path_below(real, system_trees[i]))
+		if (cb_path_within(real, system_trees[i]))
 			return "a system folder";
 	if (holds_home(real))
 		return "your home folder or a parent of it";
@@ -120,7 +120,7 @@ int cb_workspace_why_not(const struct cb_policy *policy, const struct cb_strv *u
 	if (why != NULL)
 		return *ret_why != NULL ? 0 : -ENOMEM;
 	for (size_t i = 0; i < used->count && policy->workspace_mode != CB_WS_RO; i++) {
-		if (!cb_path_below(real, used->items[i]))
+		if (!cb_path_within(real, used->items[i]))
 			continue;
 		*ret_why = cb_path_format(
 			"at or below %s, which Jupyter or Cellblock takes programs, settings or history from",

@@ -185,7 +185,7 @@ const char *cb_system_shown(const char *path)
 					      "/lib64", "/libx32", "/nix/store", "/gnu/store", "/etc/alternatives" };
 
 	for (size_t i = 0; i < CB_COUNT(system); i++)
-		if (cb_path_below(path, system[i]))
+		if (cb_path_within(path, system[i]))
 			return system[i];
 	return NULL;
 }
@@ -277,7 +277,7 @@ static int add_outside_libraries(struct cb_interpreter *p, const char *prefix, s
 	for (size_t i = 0; prefix_real != NULL && i < 2 && r == 0; i++) {
 		CB_AUTO_PATH lib = cb_path_format("%s/%s", prefix_real, names[i]);
 		CB_AUTO_PATH lib_real = lib != NULL ? cb_path_real(lib) : NULL;
-		bool outside = lib_real != NULL && !cb_path_below(lib_real, prefix_real);
+		bool outside = lib_real != NULL && !cb_path_within(lib_real, prefix_real);
 		const struct dirent *entry;
 
 		if (outside)
@@ -293,7 +293,8 @@ static int add_outside_libraries(struct cb_interpreter *p, const char *prefix, s
 				CB_AUTO_PATH path = cb_path_format("%s/%s%s", lib_real, entry->d_name, inner[j]);
 				CB_AUTO_PATH real = path != NULL ? cb_path_real(path) : NULL;
 
-				if (real != NULL && !cb_path_below(real, prefix_real) && !cb_path_below(real, lib_real))
+				if (real != NULL && !cb_path_within(real, prefix_real) &&
+				    !cb_path_within(real, lib_real))
 					r = add_library(p, path, real, err);
 			}
 		}
@@ -317,7 +318,7 @@ static int add_prefix(struct cb_interpreter *p, const char *prefix, struct cb_er
 		CB_AUTO_PATH part = cb_path_format("%s/%s", prefix, parts[i]);
 		CB_AUTO_PATH part_real = part != NULL ? cb_path_real(part) : NULL;
 
-		if (part_real != NULL && cb_path_below(part_real, real))
+		if (part_real != NULL && cb_path_within(part_real, real))
 			r = add_shown(p, part, err);
 	}
 	return r == 0 ? add_outside_libraries(p, prefix, err) : r;

@@ -120,7 +120,7 @@ static char *current_folder(const struct cb_jail_spec *spec)
 	CB_AUTO_PATH here = cb_path_absolute(".", NULL);
 	CB_AUTO_PATH real = here != NULL ? cb_path_real(here) : NULL;
 
-	if (real == NULL || spec->workspace_source == NULL || !cb_path_below(real, spec->workspace_source))
+	if (real == NULL || spec->workspace_source == NULL || !cb_path_within(real, spec->workspace_source))
 		return strdup(spec->workspace_target);
 	return cb_path_format("%s%s", spec->workspace_target, real + strlen(spec->workspace_source));
 }
@@ -170,7 +170,7 @@ static int plan_root(const struct cb_policy *policy, struct cb_jail_spec *spec, 
 		return cb_err_set(err, -ENOENT, "root.path",
 				  "Name the folder that an image was unpacked into, or \"host\".",
 				  "root.path %s: no folder with a system (usr) in it", policy->root_path);
-	if (spec->workspace_source != NULL && cb_path_below(spec->root_path, spec->workspace_source))
+	if (spec->workspace_source != NULL && cb_path_within(spec->root_path, spec->workspace_source))
 		return cb_err_set(err, CB_E_DENIED, "root.path", "Move it out of the workspace.",
 				  "root.path %s lies in the workspace, which %s can write", spec->root_path,
 				  cb_workspace_writers(policy));
@@ -224,7 +224,7 @@ static bool target_is_taken(const char *target)
 	static const char *const folders[] = { "/", "/home", "/home/user", "/tmp", "/run", "/var" };
 
 	for (size_t i = 0; i < CB_COUNT(trees); i++)
-		if (cb_path_below(target, trees[i]))
+		if (cb_path_within(target, trees[i]))
 			return true;
 	for (size_t i = 0; i < CB_COUNT(folders); i++)
 		if (strcmp(target, folders[i]) == 0)
@@ -329,14 +329,14 @@ static int protect_history(const struct cb_jail_spec_input *in, struct cb_jail_s
 				  "history.file %s%s%s%s lies in the workspace itself, where %s could write beside it",
 				  file, linked ? " leads to " : "", linked ? real : "", linked ? ", which" : "",
 				  cb_workspace_writers(in->policy));
-	if (workspace != NULL && cb_path_below(workspace, folder))
+	if (workspace != NULL && cb_path_within(workspace, folder))
 		return 0;
 	return cb_strv_add(list, folder) == 0 ? 0 : no_memory(err);
 }
 
 static bool is_inside(const char *path, const char *folder)
 {
-	return strcmp(path, folder) != 0 && cb_path_below(path, folder);
+	return strcmp(path, folder) != 0 && cb_path_within(path, folder);
 }
 
 /* What home.expose shows `path` by: the item; NULL = nothing. */
@@ -346,7 +346,7 @@ static const char *exposed_by(const struct cb_jail_spec *spec, const char *path)
 		CB_AUTO_PATH named = cb_path_absolute(spec->home_expose.items[i], spec->host_home);
 		CB_AUTO_PATH real = named != NULL ? cb_path_real(named) : NULL;
 
-		if (real != NULL && is_inside(named, spec->host_home) && cb_path_below(path, real))
+		if (real != NULL && is_inside(named, spec->host_home) && cb_path_within(path, real))
 			return spec->home_expose.items[i];
 	}
 	return NULL;
@@ -366,19 +366,19 @@ static const char *system_of(const struct cb_jail_spec *spec, const char *path)
 		return NULL;
 	if (spec->root_path == NULL)
 		return cb_system_shown(path);
-	return cb_path_below(path, spec->root_path) ? spec->root_path : NULL;
+	return cb_path_within(path, spec->root_path) ? spec->root_path : NULL;
 }
 
 /* How cells see a path of the host's, which is absolute with all links resolved. */
 static struct sight sight_of(const struct cb_jail_spec *spec, const char *path)
 {
-	if (spec->workspace_source != NULL && cb_path_below(path, spec->workspace_source))
+	if (spec->workspace_source != NULL && cb_path_within(path, spec->workspace_source))
 		return (struct sight){ spec->workspace_source, "the workspace",
 				       spec->workspace_mode != CB_WORKSPACE_RO };
 	for (size_t i = 0; i < spec->nbinds; i++) {
 		bool writable = spec->binds[i].mode == CB_BIND_RW;
 
-		if (cb_path_below(path, spec->binds[i].source))
+		if (cb_path_within(path, spec->binds[i].source))
 			return (struct sight){ spec->binds[i].source, writable ? "the writable mount" : "the mount",
 					       writable };
 	}
@@ -414,7 +414,7 @@ static int check_audit(const struct cb_policy *policy, const struct cb_jail_spec
 /* `source` is shown as `target`: if the file lies in it, an empty device is shown in its place. */
 static int hide_below(struct cb_jail_spec *spec, const char *file, const char *source, const char *target)
 {
-	const char *rest = cb_path_below(file, source) ? file + strlen(source) : NULL;
+	const char *rest = cb_path_within(file, source) ? file + strlen(source) : NULL;
 	CB_AUTO_PATH inside = NULL;
 
 	if (rest == NULL)
@@ -501,7 +501,7 @@ static const char *way_of_cells(const struct cb_policy *policy, const struct cb_
 	if (spec->workspace_mode != CB_WORKSPACE_RW || policy->isolation_minimum >= CB_LEVEL_NO_CGROUP)
 		return NULL;
 	/* what lies there still is refused where it can't be had (without_namespaces.c) */
-	return (real == NULL || !cb_path_below(real, workspace)) && goes_below(name, workspace) ? workspace : NULL;
+	return (real == NULL || !cb_path_within(real, workspace)) && goes_below(name, workspace) ? workspace : NULL;
 }
 
 static int check_ways(const struct cb_policy *policy, const struct cb_jail_spec *spec, struct cb_err *err)
@@ -535,9 +535,9 @@ static int check_mounts(const struct cb_jail_spec_input *in, const struct cb_str
 		if (spec->binds[i].mode != CB_BIND_RW)
 			continue;
 		for (size_t j = 0; inside == NULL && j < spec->protect_paths.count; j++)
-			if (cb_path_below(spec->protect_paths.items[j], source))
+			if (cb_path_within(spec->protect_paths.items[j], source))
 				inside = spec->protect_paths.items[j];
-		if (inside == NULL && spec->workspace_source != NULL && cb_path_below(spec->workspace_source, source))
+		if (inside == NULL && spec->workspace_source != NULL && cb_path_within(spec->workspace_source, source))
 			inside = spec->workspace_source;
 		if (inside != NULL)
 			return cb_err_set(err, CB_E_DENIED, "mounts",
@@ -545,7 +545,7 @@ static int check_mounts(const struct cb_jail_spec_input *in, const struct cb_str
 					  "mounts: source %s can't be writable: it holds %s, which cells may not "
 					  "change as they like", source, inside);
 		for (size_t j = 0; j < run.count; j++)
-			if (cb_path_below(source, run.items[j]))
+			if (cb_path_within(source, run.items[j]))
 				around = run.items[j];
 		if (around != NULL)
 			return cb_err_set(err, CB_E_DENIED, "mounts",

@@ -296,15 +296,6 @@ bool cb_birth_of(int dirfd, const char *name, struct statx *ret)
 	return statx(dirfd, name, flags, STATX_INO | STATX_BTIME, ret) == 0 && (ret->stx_mask & STATX_BTIME) != 0;
 }
 
-bool cb_path_within(const char *path, const char *folder)
-{
-	size_t n = strlen(folder);
-
-	while (n > 0 && folder[n - 1] == '/')
-		n--;
-	return strncmp(path, folder, n) == 0 && (path[n] == '\0' || path[n] == '/');
-}
-
 int cb_mnt_fail(struct cb_err *err, int code, const char *step, const char *what)
 {
 	return cb_err_set(err, code, step, NULL, "%s: %s", what, cb_err_text(code));

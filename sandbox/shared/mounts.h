@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cellblock/error.h>
+#include <cellblock/folder.h>
 #include <cellblock/sandbox.h>
 #include <linux/mount.h>
 #include <stdbool.h>
@@ -88,9 +89,6 @@ bool cb_own_has(int fd);
 int cb_place_open(const char *path, bool folder, int *ret_fd);
 /* Writes a small file in the new root. */
 int cb_place_write(const char *path, const char *text, size_t len);
-
-/* Whether `path` is `folder` or lies below it; both absolute and without dot parts. */
-bool cb_path_within(const char *path, const char *folder);
 
 /* Fills *err: "what: strerror". Returns code. */
 int cb_mnt_fail(struct cb_err *err, int code, const char *step, const char *what);

@@ -60,6 +60,19 @@ static void test_entries(void **state)
 	close(at);
 }
 
+static void test_path_within(void **state)
+{
+	(void)state;
+	assert_true(cb_path_within("/a/b", "/a"));
+	assert_true(cb_path_within("/a", "/a"));
+	assert_true(cb_path_within("/a/b", "/a/"));
+	assert_true(cb_path_within("/a", "/"));
+	assert_false(cb_path_within("/ab", "/a"));
+	assert_false(cb_path_within("/", "/a"));
+	assert_false(cb_path_within("/a", "/a/b"));
+	assert_false(cb_path_within("a/b", "a/b/c"));
+}
+
 static void test_names(void **state)
 {
 	char a[64], b[64], cut[8];
@@ -77,6 +90,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_entries),
+		cmocka_unit_test(test_path_within),
 		cmocka_unit_test(test_names),
 	};
 

@@ -169,18 +169,6 @@ static void test_writing(void **state)
 	assert_int_equal(cb_place_write("/made/file", "text", 4), -EEXIST);
 }
 
-static void test_path_within(void **state)
-{
-	(void)state;
-	assert_true(cb_path_within("/a/b", "/a"));
-	assert_true(cb_path_within("/a", "/a"));
-	assert_true(cb_path_within("/a/b", "/a/"));
-	assert_true(cb_path_within("/a", "/"));
-	assert_false(cb_path_within("/ab", "/a"));
-	assert_false(cb_path_within("/", "/a"));
-	assert_false(cb_path_within("a/b", "a/b/c"));
-}
-
 static void test_errors_name_their_cause(void **state)
 {
 	struct cb_err err = { 0 };
@@ -201,7 +189,6 @@ int main(void)
 		cmocka_unit_test(test_only_what_it_is_to_be_is_unlocked),
 		cmocka_unit_test(test_whether_a_folder_may_be_written),
 		cmocka_unit_test(test_writing),
-		cmocka_unit_test(test_path_within),
 		cmocka_unit_test(test_errors_name_their_cause),
 	};
 
