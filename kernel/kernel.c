@@ -43,7 +43,7 @@ static const struct cb_request *at_work(const struct cb_kernel *k)
 static bool interrupts(const struct cb_kernel *k)
 {
 	return k->shells.execution.shell.interrupted_at != 0 || cb_lanes_interrupted(&k->shells) ||
-	       cb_branches_interrupted(&k->transactions);
+	       cb_branches_interrupted(&k->transactions) || cb_twins_interrupted(&k->transactions);
 }
 
 static const struct cb_jupyter_events jupyter_events = {

@@ -99,7 +99,8 @@ struct cb_twins {
 	enum cb_twin_use coming_use;
 	bool asked;		/* and CHECKPOINT is not answered */
 	int64_t begun_ns;	/* when it was asked for */
-	int64_t asked_at;	/* then; 0 = and that it takes long was told */
+	int64_t silent_ns;	/* then, or when what Python says was last left unread */
+	bool slow_told;		/* that it takes long was told */
 	int64_t interrupted_at; /* by a user, meanwhile; 0 = not */
 	struct cb_twin *waking; /* takes over; NULL = none */
 	int twin_control_slot;	/* of the one that is coming */

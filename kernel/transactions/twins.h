@@ -80,6 +80,7 @@ bool cb_twins_before(struct cb_transactions *tx, struct cb_request *r);
 bool cb_twins_busy(const struct cb_transactions *tx);
 /* A user's interrupt: one that Python is busy with is given up; at a second one, Python. */
 void cb_twins_interrupt(struct cb_transactions *tx);
+bool cb_twins_interrupted(const struct cb_transactions *tx); /* one that it is busy with */
 
 /* ---- names, branches, going back ---- */
 /* Starts making one; the end is cb_checkpoint_made. NULL or "" = no name. False: none can be made. */
@@ -129,6 +130,8 @@ void cb_twins_check_ready(struct cb_transactions *tx);
 void cb_twins_keep_so_many(struct cb_transactions *tx);
 void cb_twins_let_go(
 	struct cb_transactions *tx); /* CHECKPOINT is not answered: a function that holds it up is to end */
+/* How many ns it has not been, while Python was heard. */
+int64_t cb_twins_silent(struct cb_transactions *tx);
 void cb_twins_not_made(struct cb_transactions *tx, const char *why);
 /* In words, what a CHECKPOINT_REPLY with an error says. */
 void cb_twins_why_not(const struct cb_guest_content *c, char *ret_why, size_t size);

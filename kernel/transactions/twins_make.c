@@ -100,6 +100,15 @@ void cb_twins_not_made(struct cb_transactions *tx, const char *why)
 	told(tx, NULL, why);
 }
 
+int64_t cb_twins_silent(struct cb_transactions *tx)
+{
+	int64_t now = cb_now_ns();
+
+	if (cb_iopub_congested(tx->jupyter)) /* its answer may be there, behind what it prints */
+		tx->twins.silent_ns = now;
+	return now - tx->twins.silent_ns;
+}
+
 /* One in C code can't be let go. Python is not ended for it: what it has answered would be undone. */
 void cb_twins_let_go(struct cb_transactions *tx)
 {
@@ -112,7 +121,7 @@ void cb_twins_let_go(struct cb_transactions *tx)
 	const struct cb_request *r = tx->shells->execution.shell.current != NULL
 					     ? tx->shells->execution.shell.current
 					     : tx->shells->execution.shell.waiting.head;
-	int64_t now = cb_now_ns();
+	int64_t now = cb_now_ns(), silent = cb_twins_silent(tx);
 
 	if (r == NULL)
 		r = cb_lanes_waiting(tx->shells);
@@ -120,10 +129,15 @@ void cb_twins_let_go(struct cb_transactions *tx)
 	cb_loop_arm(tx->loop, w->deadline_timer,
 		    now + (w->interrupted_at != 0 && now - w->interrupted_at < ANSWER_DEADLINE ? IMPATIENT
 											       : ANSWER_DEADLINE));
-	if (r != NULL && w->asked_at != 0 && now - w->asked_at >= TELL_AFTER) {
+	if (r != NULL && !w->slow_told && silent >= TELL_AFTER) {
 		cb_iopub_text(tx->jupyter, r->header, CB_WIRE_STDERR, text, sizeof(text) - 1);
-		w->asked_at = 0;
+		w->slow_told = true;
 	}
+}
+
+bool cb_twins_interrupted(const struct cb_transactions *tx)
+{
+	return tx->twins.asked && tx->twins.interrupted_at != 0;
 }
 
 void cb_twins_interrupt(struct cb_transactions *tx)
@@ -246,7 +260,8 @@ static struct cb_twin *make(struct cb_transactions *tx, const char *name, enum c
 	if (!conceived(tx, theirs, give_birth(tx, t, theirs), ANSWER_DEADLINE))
 		return NULL;
 	w->asked = true;
-	w->asked_at = w->begun_ns = cb_now_ns();
+	w->silent_ns = w->begun_ns = cb_now_ns();
+	w->slow_told = false;
 	w->interrupted_at = 0;
 	return t;
 }

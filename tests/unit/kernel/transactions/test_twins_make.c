@@ -1,0 +1,91 @@
+/* Making twins of a Python that is not read, that does not take what it is sent, or that can't be sent anything. */
+#include "rig_twins.h"
+
+#include <cellblock/fd.h>
+#include <string.h>
+#include <sys/socket.h>
+
+static bool is_answered(struct rig *r)
+{
+	return !r->k.transactions.twins.asked;
+}
+
+static bool is_let_go(struct rig *r)
+{
+	return r->k.guest.python.signals > 0;
+}
+
+static bool a_cell_waits(struct rig *r)
+{
+	return r->k.shells.execution.shell.waiting.head != NULL;
+}
+
+/* Asked for behind an answered cell, of which a thread prints more than clients take. */
+static struct rig_twin asked_behind_slow_clients(struct rig *r)
+{
+	rig_cell(r, "a");
+	struct rig_twin t = rig_twin_asked(r);
+
+	rig_congest(r, true);
+	return t;
+}
+
+/* Its answer is there. Who interrupts is not taken for one who waits in vain, and the answered cell is not undone. */
+static void test_an_interrupt_behind_slow_clients(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin first = rig_twin(r), t = asked_behind_slow_clients(r);
+	struct cb_transactions *tx = &r->k.transactions;
+
+	rig_twin_comes(r, &t, RIG_MADE);
+	for (int i = 0; i < 20; i++)
+		rig_until_soon(r);
+	assert_true(tx->twins.asked);
+	cb_twins_interrupt(tx);
+	rig_until(r, is_answered);
+	tx->twins.interrupted_at -= CB_DOUBLE_CLICK;
+	cb_twins_interrupt(tx);
+	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
+	rig_congest(r, false); /* the interrupt is over */
+	rig_until(r, rig_none_coming);
+	rig_twin_close(&first);
+	rig_twin_close(&t);
+}
+
+/* A cell waits. That Python is held up is said of it when it was heard all the time. */
+static void test_held_up_by_slow_clients(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin first = rig_twin(r), t = asked_behind_slow_clients(r);
+	struct cb_twins *w = &r->k.transactions.twins;
+	const char *id = rig_execute(r, "b");
+
+	rig_until(r, a_cell_waits);
+	w->silent_ns -= 3 * 1000000000LL;
+	rig_twin_overdue(r);
+	rig_until(r, is_let_go);
+	assert_false(w->slow_told);
+	rig_congest(r, false);
+	rig_expect(r, RIG_IOPUB, "busy", id);
+	cb_twins_let_go(&r->k.transactions);
+	assert_false(w->slow_told); /* not at once */
+	w->silent_ns -= 3 * 1000000000LL;
+	cb_twins_let_go(&r->k.transactions);
+	struct rig_msg m = rig_take(r, RIG_IOPUB, "stream", id);
+
+	assert_non_null(strstr(rig_text(&m, "text"), "is held up"));
+	rig_msg_free(&m);
+	rig_twin_close(&first);
+	rig_twin_close(&t);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_teardown(f, rig_teardown)
+	const struct CMUnitTest tests[] = {
+		T(test_an_interrupt_behind_slow_clients),
+		T(test_held_up_by_slow_clients),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
