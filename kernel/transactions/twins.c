@@ -339,6 +339,8 @@ static void on_deadline(void *context)
 		cb_twins_waking_late(tx);
 	} else if (w->confirming && w->coming == NULL && !w->asked) {
 		cb_twins_looked_at(tx);
+	} else if (w->asked && cb_twins_copied_late(tx)) {
+		cb_twins_failed(tx, "it could not be copied: Python did not answer");
 	} else if (w->asked) {
 		cb_twins_let_go(tx);
 	} else if (files_come(tx)) {

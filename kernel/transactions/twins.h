@@ -147,6 +147,8 @@ void cb_twins_waking_late(struct cb_transactions *tx);
 void cb_twins_asked(struct cb_transactions *tx);
 /* Of the one that took over a copy was made, or none could be. */
 void cb_twins_copied(struct cb_transactions *tx, const struct cb_twin *copy);
+/* That is not answered, and the reply to the failed cell has waited for it long enough. */
+bool cb_twins_copied_late(struct cb_transactions *tx);
 /* It has lived on for a while: that is enough, unless a thread of it waits for a processor still. */
 void cb_twins_looked_at(struct cb_transactions *tx);
 /* It works. */

@@ -30,6 +30,8 @@
 #define LOOK_ON (50 * MS)	      /* as often as this, while they have not had their turn on a busy machine */
 #define LOOKS 40		      /* in which they worked: waiting for a processor does not count */
 #define LOOK_MOST (15000 * MS)	      /* then it is believed */
+#define COPY_MOST (15000 * MS)	      /* it is given up for an older one if it is not copied by then */
+#define COPY_MOST_LAST (60000 * MS)   /* the same of the last one, with which all is lost */
 #define SETTLE (10 * MS)	      /* how often it is looked whether memory has come back */
 #define SETTLE_LOOKS 200
 #define RESUME_ROOM (1 << 16)	      /* bytes of the wire's queue that a RESUME leaves free */
@@ -568,6 +570,13 @@ void cb_twins_copied(struct cb_transactions *tx, const struct cb_twin *copy)
 		look_at(tx);
 	else
 		cb_twins_confirm(tx);
+}
+
+bool cb_twins_copied_late(struct cb_transactions *tx)
+{
+	struct cb_twins *w = &tx->twins;
+
+	return w->confirming && cb_twins_silent(tx) >= (cb_twins_next(w) != NULL ? COPY_MOST : COPY_MOST_LAST);
 }
 
 void cb_twins_looked_at(struct cb_transactions *tx)

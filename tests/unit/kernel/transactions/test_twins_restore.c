@@ -388,6 +388,89 @@ static void test_none_is_woken_for_a_shutdown(void **state)
 	rig_twin_close(&copy);
 }
 
+/* Of two states the younger serves, and is to be copied. */
+static const char *is_to_be_copied(struct rig *r, struct rig_twin *ret_old, struct rig_twin *ret_copy)
+{
+	struct rig_twin young;
+	const char *id = rig_twin_dies(r, ret_old, &young);
+	struct rig_request resume = rig_twin_wakes(r, &young);
+
+	rig_twin_resumed(r, &resume);
+	*ret_copy = rig_twin_asked(r);
+	return id;
+}
+
+/* The older one takes over. Where the younger may have died of being copied it is looked at alone, for it is the last.
+ */
+static void the_older_serves(struct rig *r, const char *id, struct rig_twin *old, bool copied, const char *why)
+{
+	struct rig_request resume = rig_twin_wakes(r, old);
+
+	if (copied) {
+		*old = rig_twin_copied(r, resume);
+	} else {
+		rig_twin_resumed(r, &resume);
+		rig_until(r, rig_is_up);
+		rig_twin_believed(r);
+	}
+	rig_expect_error(r, RIG_IOPUB, "error", id, "KernelDiedError", why);
+	rig_ended(r, id, "KernelDiedError");
+}
+
+static bool is_let_go(struct rig *r)
+{
+	return r->k.guest.python.signals > 0;
+}
+
+/* Its clock, so many seconds later. */
+static void waits_for_its_copy(struct rig *r, int64_t seconds)
+{
+	r->k.transactions.twins.silent_ns -= seconds * 1000000000LL;
+	rig_twin_overdue(r);
+}
+
+/* It does not answer whether it can be copied: the failed cell is answered all the same. */
+static void test_it_is_not_copied(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin old, copy;
+	const char *id = is_to_be_copied(r, &old, &copy);
+
+	rig_congest(r, true);
+	waits_for_its_copy(r, 16); /* it was not heard */
+	rig_until(r, is_let_go);
+	rig_congest(r, false);
+	rig_signalled(r);
+	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
+	waits_for_its_copy(r, 16);
+	rig_init_expect(r, CB_INIT_DROP, (int)copy.number);
+	the_older_serves(r, id, &old, false,
+			 "did not work when it was woken (it could not be copied: Python did not answer)");
+	rig_cell(r, "a");
+	rig_twin_close(&copy);
+}
+
+/* Without an older one all is lost with it: it has more time. */
+static void test_the_last_one_is_not_copied(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t = rig_twin(r), copy;
+	struct rig_request resume;
+
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	resume = rig_twin_wakes(r, &t);
+	rig_twin_resumed(r, &resume);
+	copy = rig_twin_asked(r);
+	waits_for_its_copy(r, 40);
+	rig_until(r, is_let_go);
+	assert_int_equal(r->k.guest.state, CB_GUEST_UP);
+	waits_for_its_copy(r, 40);
+	rig_await_kill(r);
+	rig_die(r, -1);
+	assert_non_null(strstr(r->k.shells.execution.lost, "all variables are lost"));
+	rig_twin_close(&copy);
+}
+
 /* That it serves is heard also where its output would have to wait. */
 static void test_it_wakes_behind_slow_clients(void **state)
 {
@@ -495,6 +578,8 @@ int main(void)
 		T(test_none_is_woken_for_a_shutdown),
 		T(test_a_command_ends_with_one_that_is_looked_at),
 		T(test_it_wakes_behind_slow_clients),
+		T(test_it_is_not_copied),
+		T(test_the_last_one_is_not_copied),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
