@@ -304,7 +304,7 @@ void cb_guest_want(struct cb_guest *g)
 	}
 	cb_guest_go(g, CB_GUEST_SPAWNING);
 	g->generation++;
-	g->exited = g->given_up = g->retired = g->end_known = g->end_awaited = false;
+	g->exited = g->terminates = g->given_up = g->retired = g->end_known = g->end_awaited = false;
 	g->python.output.last[0] = '\0';
 	g->verdict[0] = g->cause[0] = '\0';
 	g->over_memory = 0;
@@ -404,8 +404,10 @@ static void exited(struct cb_guest *g, int status)
 		return;
 	g->exited = true;
 	g->wait_status = status;
-	if (g->state != CB_GUEST_RESTORING && !g->keeper->take_over(g->kept))
-		(void)cb_pid1_tell(&g->pid1, CB_INIT_TERMINATE, 0, 0);
+	if (g->state == CB_GUEST_RESTORING || g->keeper->take_over(g->kept))
+		return;
+	g->terminates = true;
+	(void)cb_pid1_tell(&g->pid1, CB_INIT_TERMINATE, 0, 0);
 }
 
 static void on_init(void *context, short revents)
@@ -553,8 +555,8 @@ static void on_deadline(void *context)
 						  : "the interpreter was not ready in time");
 		break;
 	case CB_GUEST_UP:
-		if (g->exited)
-			break; /* pid 1 has told of its end and is about to end itself */
+		if (g->terminates) /* not `exited`, which may be the end of the one before it */
+			break;
 		if (cb_python_is_ending(&g->python)) {
 			cb_loop_arm(g->loop, g->deadline_timer, cb_now_ns() + CB_LINK_CLOSED_NS);
 			break;

@@ -87,6 +87,7 @@ struct cb_guest {
 	unsigned generation;	/* jails started */
 	bool restarted;		/* the coming HELLO ends a restart that frontends were told of */
 	bool exited;		/* pid 1 reported the guest's end */
+	bool terminates;	/* and was told to end itself */
 	int wait_status;
 	char limits[256]; /* who holds the limits, in words */
 	bool end_known, end_awaited;

@@ -388,6 +388,19 @@ static void test_none_is_woken_for_a_shutdown(void **state)
 	rig_twin_close(&copy);
 }
 
+static bool wire_is_shut(struct rig *r)
+{
+	return r->k.guest.link_slot < 0;
+}
+
+/* It shuts its wire, lives on, and nothing more is heard of it: long enough. */
+static void shuts_its_wire(struct rig *r)
+{
+	assert_int_equal(shutdown(r->wire, SHUT_WR), 0);
+	rig_until(r, wire_is_shut);
+	cb_loop_arm(&r->k.loop, r->k.guest.deadline_timer, 1);
+}
+
 /* Of two states the younger serves, and is to be copied. */
 static const char *is_to_be_copied(struct rig *r, struct rig_twin *ret_old, struct rig_twin *ret_copy)
 {
@@ -415,6 +428,34 @@ static void the_older_serves(struct rig *r, const char *id, struct rig_twin *old
 	}
 	rig_expect_error(r, RIG_IOPUB, "error", id, "KernelDiedError", why);
 	rig_ended(r, id, "KernelDiedError");
+}
+
+static bool is_answered(struct rig *r)
+{
+	return !r->k.transactions.twins.asked;
+}
+
+/* Before it is believed, and whether it has answered that it can't be copied or not. */
+static void test_it_shuts_its_wire(void **state)
+{
+	for (int answers = 0; answers < 2; answers++) {
+		struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+		struct rig_twin old, copy;
+		const char *id = is_to_be_copied(r, &old, &copy);
+
+		if (answers) {
+			rig_twin_answered(r, &copy,
+					  "{\"status\":\"error\",\"ename\":\"OSError\",\"evalue\":\"no\"}");
+			rig_until(r, is_answered);
+		}
+		shuts_its_wire(r);
+		rig_init_expect(r, CB_INIT_DROP, (int)copy.number);
+		the_older_serves(r, id, &old, answers, "did not work when it was woken (it closed its wire)");
+		rig_twin_close(&old);
+		rig_twin_close(&copy);
+		rig_teardown(state);
+	}
+	*state = NULL;
 }
 
 static bool is_let_go(struct rig *r)
@@ -578,6 +619,7 @@ int main(void)
 		T(test_none_is_woken_for_a_shutdown),
 		T(test_a_command_ends_with_one_that_is_looked_at),
 		T(test_it_wakes_behind_slow_clients),
+		T(test_it_shuts_its_wire),
 		T(test_it_is_not_copied),
 		T(test_the_last_one_is_not_copied),
 	};
