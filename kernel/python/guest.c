@@ -231,7 +231,7 @@ int cb_guest_ask(struct cb_guest *g, enum cb_wire_type type, enum cb_wire_phase 
 
 /* ---- birth ---- */
 
-static void open_ends(struct cb_guest *g)
+void cb_guest_listen(struct cb_guest *g)
 {
 	/* the loop looks in this order: what a child process wrote comes before what Python says after it */
 	g->out_slot[0] = cb_loop_add(g->loop, NULL, g->python.output.out[0], ZMQ_POLLIN, cb_guest_on_stdout, g);
@@ -334,7 +334,7 @@ static void spawned(struct cb_guest *g, const struct cb_broker_reply *reply, int
 	cb_usage_open(&g->usage, g->python.pid, usage);
 	g->usage.limit = g->policy->limit_memory;
 	/* order of service: frames, then raw output, then the end */
-	open_ends(g);
+	cb_guest_listen(g);
 	g->log_slot = cb_loop_add(g->loop, NULL, g->log, ZMQ_POLLIN, cb_guest_on_log, g);
 	g->init_slot = cb_loop_add(g->loop, NULL, g->pid1.fd, ZMQ_POLLIN, on_init, g);
 	g->pidfd_slot = cb_loop_add(g->loop, NULL, g->pidfd, ZMQ_POLLIN, on_pidfd, g);
@@ -623,7 +623,6 @@ int cb_guest_become(struct cb_guest *g, struct cb_guest_ends *ends, pid_t pid)
 	r = take_ends(g, ends);
 	if (r < 0)
 		return r;
-	open_ends(g);
 	g->python.pid = pid;
 	cb_usage_follow(&g->usage, pid);
 	return 0;

@@ -136,7 +136,10 @@ void cb_guest_shutdown(struct cb_guest *g, bool restart);
 void cb_guest_restoring(struct cb_guest *g);
 /* What the dead have sent and written is published; unless they were killed for what they sent. */
 void cb_guest_last_words(struct cb_guest *g);
-/* Closes the channels and goes on with those (they are taken in any case). */
+/* Closes the channels and goes on with those (they are taken in any case). Nothing is read of them yet: what may be
+ * said is still as the one before left it. */
 int cb_guest_become(struct cb_guest *g, struct cb_guest_ends *ends, pid_t pid);
+/* From now on it is heard: RESUME is sent in the same turn. */
+void cb_guest_listen(struct cb_guest *g);
 /* How the one before ended was told. */
 void cb_guest_forget_end(struct cb_guest *g);

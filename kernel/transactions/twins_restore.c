@@ -320,6 +320,7 @@ static void wake(struct cb_transactions *tx, const struct cb_twin *t)
 	if (w->unasked)
 		return;
 	(void)cb_broker_score(&tx->guest->broker, CB_BROKER_OOM_FIRST, tx->guest->jail, t->pid);
+	cb_guest_listen(tx->guest);
 	if (resume(tx, t) < 0)
 		cb_twins_failed(tx, "it had ended");
 }

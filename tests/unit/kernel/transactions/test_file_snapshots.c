@@ -192,6 +192,39 @@ static void test_killed_meanwhile(void **state)
 	rig_twin_close(&copy);
 }
 
+/* What it has said before it is woken is said to nobody, least of all in the name of the one that died. */
+static void test_it_speaks_before_it_is_woken(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin old = rig_twin(r), young, copy;
+	uint64_t request;
+
+	rig_cell(r, "a");
+	young = rig_twin(r);
+	struct cb_twin *kept_one = cb_twins_find(&r->k.transactions.twins, young.number);
+
+	kept_one->files = CB_FILES_KEPT;
+	kept_one->snapshot = young.number;
+	const char *id = rig_begin(r, "bad", &request);
+
+	rig_swap_wire(r, &young.fd[CB_BIRTH_WIRE]);
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, request, RIG_OK);
+	rig_swap_wire(r, &young.fd[CB_BIRTH_WIRE]);
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	rig_init_expect(r, CB_INIT_RESTORE, (int)young.number);
+	rig_init_tell(r, CB_INIT_RESTORED, (int)young.number);
+	await(r, CB_BROKER_RESTORE);
+	rig_barrier(r); /* it is not answered */
+	answer("{\"status\":\"ok\",\"left\":0,\"reason\":\"\"}");
+	struct rig_request resume = rig_twin_goes_on(r, &young);
+
+	rig_request_free(&resume);
+	copy = rig_twin_comes_back(r, &old);
+	rig_expect_error(r, RIG_IOPUB, "error", id, "KernelDiedError", "a later state did not work when it was woken");
+	rig_ended(r, id, "KernelDiedError");
+	rig_twin_close(&copy);
+}
+
 static void test_turns_with_a_client(void **state)
 {
 	struct rig *r = *state = overlay_up();
@@ -343,6 +376,7 @@ int main(void)
 		T(test_answers),
 		T(test_not_brought_back),
 		T(test_killed_meanwhile),
+		T(test_it_speaks_before_it_is_woken),
 		T(test_shared_by_a_copy),
 		T(test_turns_with_a_client),
 		T(test_what_takes_too_long_is_told_to_end),
