@@ -131,6 +131,8 @@ static int frame(struct cb_python *p, struct cb_frame *f, const struct cb_guest_
 {
 	struct cb_guest *g = of(p);
 
+	if (g->state == CB_GUEST_ENDING && (f->header.type == CB_WIRE_HELLO || f->header.type == CB_WIRE_RESUMED))
+		return 0; /* that it serves is read after its end */
 	if (f->header.type == CB_WIRE_RESUMED)
 		g->side.served = c->side;
 	return f->header.type == CB_WIRE_HELLO ? hello(g, c, ret_reason)

@@ -195,6 +195,20 @@ static void test_it_starts_behind_slow_clients(void **state)
 	rig_expect(r, RIG_IOPUB, "stream", "");
 }
 
+/* What it said just before is read after its end, and makes no jail that serves. */
+static void test_it_is_ready_too_late(void **state)
+{
+	struct rig *r = *state = rig_new();
+
+	cb_guest_want(&r->k.guest);
+	rig_spawn(r, 0);
+	cb_loop_set_events(&r->k.loop, r->k.guest.link_slot, 0); /* it came while the end was looked at */
+	rig_frame(r, CB_WIRE_HELLO, 0, RIG_HELLO);
+	rig_die(r, SIGSEGV);
+	rig_until(r, has_failed);
+	assert_non_null(strstr(r->k.guest.failure.text, "the interpreter ended before it was ready"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -205,6 +219,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_parents_are_kept, rig_teardown),
 		cmocka_unit_test_teardown(test_pid_1_that_sends_one_after_the_other, rig_teardown),
 		cmocka_unit_test_teardown(test_it_starts_behind_slow_clients, rig_teardown),
+		cmocka_unit_test_teardown(test_it_is_ready_too_late, rig_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

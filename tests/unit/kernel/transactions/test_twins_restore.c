@@ -512,6 +512,22 @@ static void test_the_last_one_is_not_copied(void **state)
 	rig_twin_close(&copy);
 }
 
+/* Its jail ends, and with it who could be ready: what it has still said of that makes none ready. */
+static void test_it_resumes_too_late(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t = rig_twin(r);
+
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	struct rig_request resume = rig_twin_wakes(r, &t);
+
+	cb_loop_set_events(&r->k.loop, r->k.guest.link_slot, 0); /* it came while the end was looked at */
+	rig_twin_resumed(r, &resume);
+	rig_die(r, -1);
+	assert_int_not_equal(r->k.guest.state, CB_GUEST_UP);
+	assert_non_null(strstr(r->k.shells.execution.lost, "all variables are lost"));
+}
+
 /* That it serves is heard also where its output would have to wait. */
 static void test_it_wakes_behind_slow_clients(void **state)
 {
@@ -622,6 +638,7 @@ int main(void)
 		T(test_it_shuts_its_wire),
 		T(test_it_is_not_copied),
 		T(test_the_last_one_is_not_copied),
+		T(test_it_resumes_too_late),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
