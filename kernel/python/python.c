@@ -229,7 +229,11 @@ int cb_python_ask(struct cb_python *p, enum cb_wire_type type, enum cb_wire_phas
 	uint64_t id = cb_python_give_id(p, header, false);
 
 	cb_guest_rules_go(&p->rules, phase, id);
-	return send(p, type, id, content, CB_SPAN("{}"), NULL, 0);
+	int r = send(p, type, id, content, CB_SPAN("{}"), NULL, 0);
+
+	if (r < 0) /* nothing was asked */
+		cb_guest_rules_go(&p->rules, CB_PHASE_IDLE, 0);
+	return r;
 }
 
 int cb_python_input(struct cb_python *p, int64_t question, struct cb_span content)

@@ -79,12 +79,40 @@ static void test_held_up_by_slow_clients(void **state)
 	rig_twin_close(&t);
 }
 
+/* What it was to be asked finds no room: it has not been asked, and the next cell runs. */
+static void test_a_question_that_is_not_sent(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin first = rig_twin(r), t = { .fd = { -1, -1, -1, -1, -1 } };
+	struct cb_buf *tx = &r->k.guest.python.link.tx;
+	struct cb_twin_control_msg m;
+	size_t max = tx->max, n = 0;
+	uint64_t request;
+	const char *id = rig_begin(r, "a", &request);
+
+	cb_buf_release(tx);
+	tx->max = 1;
+	rig_end(r, id, request);
+	rig_init_expect(r, CB_INIT_TWIN, (int)first.number + 1);
+	rig_init_expect(r, CB_INIT_DROP, (int)first.number + 1);
+	assert_int_equal(r->k.guest.python.rules.phase, CB_PHASE_IDLE);
+	tx->max = max;
+	assert_int_equal(cb_fd_recv(r->twin_control, &m, sizeof(m), t.fd, CB_BIRTH_NFDS, &n, MSG_DONTWAIT), sizeof(m));
+	rig_twin_close(&t);
+	id = rig_execute(r, "b");
+	t = rig_twin(r); /* for it */
+	rig_end(r, id, rig_begun(r, id));
+	rig_twin_close(&first);
+	rig_twin_close(&t);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_teardown(f, rig_teardown)
 	const struct CMUnitTest tests[] = {
 		T(test_an_interrupt_behind_slow_clients),
 		T(test_held_up_by_slow_clients),
+		T(test_a_question_that_is_not_sent),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
