@@ -130,11 +130,11 @@ class Twins:
         if not self.offered:
             raise RuntimeError("this jail was started without twins")
         guest = self.guest
-        guest.output.flush()
-        guest.flush_c_stdio()
-        self._semaphores = Semaphores()
-        fds = self._take(number)
+        fds = self._take(number)  # first: who leaves them there has not tried
         try:
+            guest.output.flush()
+            guest.flush_c_stdio()
+            self._semaphores = Semaphores()
             left = self._copy_with_threads(request, number, fds, room) or self._copy_by_fork(number, fds)
         except BaseException:
             _close_all(fds)

@@ -6,7 +6,6 @@
  * goes to the main line.
  */
 
-#include <cellblock/fd.h>
 #include <cellblock/json_scan.h>
 
 #include "branches.h"
@@ -47,13 +46,11 @@ bool cb_adopt_begin(struct cb_transactions *tx, struct cb_request *r)
 	return false;
 }
 
-int cb_adopt_copy(struct cb_transactions *tx, struct cb_branch *b, uint32_t number, const int *theirs, size_t n)
+int cb_adopt_copy(struct cb_transactions *tx, struct cb_branch *b, uint32_t number)
 {
-	struct cb_twin_control_msg birth = { .op = CB_TWIN_CONTROL_BIRTH, .number = number };
 	CB_JSON_SMALL(content, "number", number);
-	int r = cb_fd_send(b->python.twin_control, &birth, sizeof(birth), theirs, n);
 
-	return r < 0 ? r : cb_branch_ask(tx, b, CB_WIRE_CHECKPOINT, CB_PHASE_FORKING, cb_buf_span(&content));
+	return cb_branch_ask(tx, b, CB_WIRE_CHECKPOINT, CB_PHASE_FORKING, cb_buf_span(&content));
 }
 
 void cb_adopt_answered(struct cb_transactions *tx, struct cb_branch *b, const struct cb_guest_content *c)

@@ -76,8 +76,8 @@ void cb_adopt_branch_gone(struct cb_transactions *tx, uint32_t branch);
 void cb_adopt_buried(struct cb_transactions *tx, struct cb_branch *b);
 
 /* ---- its copy ---- */
-/* The branch copies itself, with these n channels. */
-int cb_adopt_copy(struct cb_transactions *tx, struct cb_branch *b, uint32_t number, const int *theirs, size_t n);
+/* The branch copies itself, with the channels that lie on its control socket. */
+int cb_adopt_copy(struct cb_transactions *tx, struct cb_branch *b, uint32_t number);
 /* It has not answered that. */
 bool cb_adopt_is_asked(struct cb_transactions *tx, uint32_t branch);
 /* It has not: what holds it up is to end, if anything does. */

@@ -9,6 +9,8 @@
 #include <cellblock/json_write.h>
 #include <cellblock/log.h>
 #include <errno.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "branches.h"
@@ -185,15 +187,33 @@ static int copy_comms(const struct cb_comms *from, struct cb_twin *t)
 	return r == CB_E_TOO_BIG ? 0 : r;
 }
 
+/* Who leaves the descriptors that it was sent where they are keeps them in flight, of which each user has so many. */
+static bool takes(int control)
+{
+	int unread = 0;
+
+	return ioctl(control, SIOCOUTQ, &unread) < 0 || unread == 0;
+}
+
+static int send_birth(int control, enum cb_twin_control_op op, const struct cb_twin *t, const int *theirs)
+{
+	struct cb_twin_control_msg birth = { .op = op, .number = t->number };
+
+	if (t->use != CB_TWIN_KEPT && !takes(control)) /* of those the failures are counted */
+		return -EBUSY;
+	return cb_fd_send(control, &birth, sizeof(birth), theirs, nfds(t));
+}
+
 static int give_birth(struct cb_transactions *tx, struct cb_twin *t, int theirs[CB_BIRTH_NFDS])
 {
-	struct cb_twin_control_msg birth = { .op = CB_TWIN_CONTROL_BIRTH, .number = t->number };
 	int r = cb_pid1_tell(&tx->guest->pid1, CB_INIT_TWIN, (int)t->number, 0);
 
 	t->room = t->use == CB_TWIN_BRANCH ? 0 : cb_memory_room(tx);
 	CB_JSON_SMALL(content, "number", t->number, "room", t->room);
 	if (r == 0)
-		r = cb_fd_send(tx->guest->python.twin_control, &birth, sizeof(birth), theirs, nfds(t));
+		r = send_birth(tx->guest->python.twin_control, CB_TWIN_CONTROL_BIRTH, t, theirs);
+	if (r == -EAGAIN || r == -ETOOMANYREFS)
+		tx->twins.lack = r;
 	if (r == 0)
 		r = copy_comms(&tx->guest->comms, t);
 	if (r == 0)
@@ -291,7 +311,6 @@ bool cb_twins_make(struct cb_transactions *tx, const char *name)
 
 bool cb_twins_breed(struct cb_transactions *tx, struct cb_twin *from, enum cb_twin_use use)
 {
-	struct cb_twin_control_msg breed = { .op = CB_TWIN_CONTROL_BREED };
 	int theirs[CB_BIRTH_NFDS], r;
 	struct cb_twin *t = conceive(tx, use, theirs);
 
@@ -307,10 +326,9 @@ bool cb_twins_breed(struct cb_transactions *tx, struct cb_twin *from, enum cb_tw
 		t->written = from->written;
 		t->commits = from->commits;
 	}
-	breed.number = t->number;
 	r = cb_pid1_tell(&tx->guest->pid1, CB_INIT_TWIN, (int)t->number, 0);
 	if (r == 0)
-		r = cb_fd_send(from->ends.twin_control, &breed, sizeof(breed), theirs, nfds(t));
+		r = send_birth(from->ends.twin_control, CB_TWIN_CONTROL_BREED, t, theirs);
 	if (r == 0)
 		r = copy_comms(&from->comms, t);
 	if (r == 0)
@@ -331,7 +349,9 @@ bool cb_twins_adopt(struct cb_transactions *tx, struct cb_branch *b)
 	t->live = b->live;
 	r = cb_pid1_tell(&tx->guest->pid1, CB_INIT_TWIN, (int)t->number, 0);
 	if (r == 0)
-		r = cb_adopt_copy(tx, b, t->number, theirs, nfds(t));
+		r = send_birth(b->python.twin_control, CB_TWIN_CONTROL_BIRTH, t, theirs);
+	if (r == 0)
+		r = cb_adopt_copy(tx, b, t->number);
 	if (r == 0)
 		r = copy_comms(&b->had, t);
 	if (r == 0)
@@ -509,7 +529,8 @@ void cb_twins_answered(struct cb_transactions *tx, const struct cb_guest_content
 		not_asked_again(tx, why);
 		told(tx, NULL, why);
 	} else if (!cb_json_string_is(c->status, "ok")) {
-		if (c->ename.data != NULL && cb_json_string_is(c->ename, "TimeoutError"))
+		if (c->ename.data != NULL && cb_json_string_is(c->ename, "TimeoutError") &&
+		    takes(tx->guest->python.twin_control)) /* else it has not even tried */
 			threads_went_on(tx);
 		cb_twins_not_made(tx, why);
 	} else {

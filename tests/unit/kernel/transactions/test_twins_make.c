@@ -79,6 +79,63 @@ static void test_held_up_by_slow_clients(void **state)
 	rig_twin_close(&t);
 }
 
+/* Its descriptors stay in flight, whatever it says that it has tried. */
+static void test_births_that_are_not_taken(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+
+	for (int i = 0; i < 3; i++) {
+		rig_frame(r, CB_WIRE_CHECKPOINT_REPLY, rig_guest_expect(r, CB_WIRE_CHECKPOINT),
+			  "{\"status\":\"error\",\"ename\":\"TimeoutError\",\"evalue\":\"they go on\"}");
+		rig_until(r, rig_none_coming);
+		assert_int_equal(r->k.transactions.twins.failures, i + 1);
+		assert_int_equal(r->k.transactions.twins.again_ns, 0);
+		if (i < 2)
+			rig_cell(r, "a");
+	}
+	assert_false(r->k.transactions.twins.possible);
+	assert_non_null(strstr(r->k.shells.execution.note, "not kept any more"));
+}
+
+static void fill(int control)
+{
+	while (send(control, "x", 1, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+		;
+}
+
+/* The last cell was without a net: the next one says so. */
+static void test_a_control_socket_that_is_full(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin first = rig_twin(r);
+
+	fill(r->k.guest.python.twin_control);
+	rig_cell(r, "a");
+	rig_init_expect(r, CB_INIT_TWIN, (int)first.number + 1);
+	rig_init_expect(r, CB_INIT_DROP, (int)first.number + 1);
+	assert_non_null(strstr(r->k.shells.execution.note,
+			       "no copy of the state could be made (Resource temporarily unavailable)"));
+	rig_twin_close(&first);
+}
+
+/* Clients ask for copies of a state that takes nothing: it is sent none. */
+static void test_a_state_that_takes_nothing(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin first = rig_twin(r);
+	const char *id = rig_send(r, RIG_CONTROL, "cellblock_checkpoint_request", "{\"name\":\"a\"}", NULL);
+	struct rig_twin named = rig_twin(r);
+	int control = cb_twins_named(&r->k.transactions, "a")->ends.twin_control;
+
+	rig_expect(r, RIG_CONTROL, "cellblock_checkpoint_reply", id);
+	assert_int_equal(send(control, "x", 1, MSG_NOSIGNAL), 1);
+	id = rig_send(r, RIG_CONTROL, "cellblock_rollback_request", "{\"name\":\"a\"}", NULL);
+	rig_expect_error(r, RIG_CONTROL, "cellblock_rollback_reply", id, "CheckpointError",
+			 "the copy could not be woken");
+	rig_twin_close(&first);
+	rig_twin_close(&named);
+}
+
 /* What it was to be asked finds no room: it has not been asked, and the next cell runs. */
 static void test_a_question_that_is_not_sent(void **state)
 {
@@ -112,6 +169,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_an_interrupt_behind_slow_clients),
 		T(test_held_up_by_slow_clients),
+		T(test_births_that_are_not_taken),
+		T(test_a_control_socket_that_is_full),
+		T(test_a_state_that_takes_nothing),
 		T(test_a_question_that_is_not_sent),
 	};
 
