@@ -238,7 +238,9 @@ bool cb_twins_exited(struct cb_transactions *tx, int status)
 		passed_over(&tx->twins, why);
 		return true;
 	}
-	if (!tx->twins.confirming &&
+	bool held = tx->twins.waking != NULL && tx->twins.unasked;
+
+	if (!tx->twins.confirming && !held &&
 	    (tx->guest->state != CB_GUEST_RESTORING || tx->guest->python.rules.phase != CB_PHASE_WAKING))
 		return tx->guest->state == CB_GUEST_RESTORING && tx->twins.fallen; /* one that was given up */
 	cb_twins_failed(tx, why);
@@ -302,11 +304,10 @@ static int resume(struct cb_transactions *tx, const struct cb_twin *t)
 	return r < 0 ? r : cb_pid1_tell(&tx->guest->pid1, CB_INIT_GO_ON, 0, 0);
 }
 
-/* Until it is woken all of the jail stands still, branches too: beside them it goes on at once. */
 static bool waits_for_a_request(const struct cb_transactions *tx)
 {
 	return tx->twins.idle_deaths >= CB_IDLE_DEATHS && tx->shells->execution.shell.current == NULL &&
-	       !tx->guest->events->wanted(tx->guest->kernel) && !cb_branches_any(tx);
+	       !tx->guest->events->wanted(tx->guest->kernel);
 }
 
 /* It may have been killed while a request, memory or files were awaited: nobody tells of that before it is to go on.
@@ -317,6 +318,8 @@ static void wake(struct cb_transactions *tx, const struct cb_twin *t)
 
 	w->unasked = waits_for_a_request(tx);
 	cb_loop_arm(tx->loop, w->deadline_timer, w->unasked ? 0 : cb_now_ns() + RESTORE_DEADLINE);
+	if (w->unasked && cb_branches_any(tx)) /* else all of the jail stands still until it is woken */
+		(void)cb_pid1_tell(&tx->guest->pid1, CB_INIT_GO_ON, 0, 0);
 	if (w->unasked)
 		return;
 	(void)cb_broker_score(&tx->guest->broker, CB_BROKER_OOM_FIRST, tx->guest->jail, t->pid);
@@ -327,7 +330,8 @@ static void wake(struct cb_transactions *tx, const struct cb_twin *t)
 
 void cb_twins_asked(struct cb_transactions *tx)
 {
-	if (tx->guest->state == CB_GUEST_RESTORING && tx->twins.waking != NULL && tx->twins.unasked)
+	if (tx->guest->state == CB_GUEST_RESTORING && tx->twins.waking != NULL && tx->twins.unasked &&
+	    !waits_for_a_request(tx))
 		wake(tx, tx->twins.waking);
 }
 

@@ -682,6 +682,59 @@ static void test_cells_are_noted_beside_it(void **state)
 	done(r, &b);
 }
 
+/* The main line's state has come back and died with nothing to do, three times: it is held, and the branch goes on. */
+static struct rig *held_beside_it(void **state, struct branch *b)
+{
+	struct rig *r = up(state, b);
+	struct cb_twin_control_msg m;
+
+	rig_swap_wire(r, &b->twin.fd[CB_BIRTH_WIRE]);
+	for (int i = 0; i < CB_IDLE_DEATHS; i++) {
+		rig_init_tell(r, CB_INIT_EXITED, SIGABRT);
+		b->first = rig_twin_comes_back(r, &b->first);
+		rig_until(r, rig_none_coming);
+	}
+	rig_init_tell(r, CB_INIT_EXITED, SIGABRT);
+	rig_init_expect(r, CB_INIT_RESTORE, (int)b->first.number);
+	rig_init_tell(r, CB_INIT_RESTORED, (int)b->first.number);
+	rig_init_expect(r, CB_INIT_GO_ON, 0);
+	rig_init_silent(r);
+	assert_true(recv(b->first.fd[CB_BIRTH_TWIN_CONTROL], &m, sizeof(m), MSG_DONTWAIT) < 0);
+	rig_swap_wire(r, &b->twin.fd[CB_BIRTH_WIRE]);
+	return r;
+}
+
+static void test_the_main_line_is_held_beside_it(void **state)
+{
+	struct branch b;
+	struct rig *r = held_beside_it(state, &b);
+	const char *id = send_to(r, &b, "1");
+	uint64_t request = rig_begun(r, id);
+
+	rig_frame(r, CB_WIRE_EXECUTE_REPLY, request, RIG_OK);
+	rig_expect(r, RIG_IOPUB, "idle", id);
+	rig_expect(r, RIG_SHELL, "execute_reply", id);
+	rig_swap_wire(r, &b.twin.fd[CB_BIRTH_WIRE]);
+	(void)rig_execute(r, "a");
+	b.first = rig_twin_copied(r, rig_twin_goes_on(r, &b.first));
+	(void)rig_guest_expect(r, CB_WIRE_EXECUTE);
+	rig_twin_close(&b.twin);
+	rig_twin_close(&b.first);
+}
+
+/* The branch runs and can do so. */
+static void test_the_main_line_is_killed_beside_it(void **state)
+{
+	struct branch b;
+	struct rig *r = held_beside_it(state, &b);
+
+	rig_init_tell(r, CB_INIT_EXITED, SIGKILL);
+	rig_await_kill(r); /* there is no other state */
+	assert_string_equal(r->k.transactions.twins.passed_why,
+			    "Python was killed by signal 9 (Killed), by itself or by the host for lack of memory");
+	done(r, &b);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_teardown(f, rig_teardown)
@@ -708,6 +761,8 @@ int main(void)
 		T(test_an_answer_to_what_it_leaves),
 		T(test_it_ends_while_its_copy_takes_over),
 		T(test_cells_are_noted_beside_it),
+		T(test_the_main_line_is_held_beside_it),
+		T(test_the_main_line_is_killed_beside_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
