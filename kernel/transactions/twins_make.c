@@ -277,8 +277,13 @@ static struct cb_twin *make(struct cb_transactions *tx, const char *name, enum c
 		return NULL;
 	snprintf(t->name, sizeof(t->name), "%s", name != NULL ? name : "");
 	memcpy(w->coming_name, t->name, sizeof(w->coming_name));
-	if (!conceived(tx, theirs, give_birth(tx, t, theirs), ANSWER_DEADLINE))
+	if (!conceived(tx, theirs, give_birth(tx, t, theirs), ANSWER_DEADLINE)) {
+		if (!takes(tx->guest->python.twin_control)) {
+			count_failure(tx);
+			not_asked_again(tx, "Python does not take what it is sent");
+		}
 		return NULL;
+	}
 	w->asked = true;
 	w->silent_ns = w->begun_ns = cb_now_ns();
 	w->slow_told = false;

@@ -153,14 +153,40 @@ static void test_a_question_that_is_not_sent(void **state)
 	rig_init_expect(r, CB_INIT_TWIN, (int)first.number + 1);
 	rig_init_expect(r, CB_INIT_DROP, (int)first.number + 1);
 	assert_int_equal(r->k.guest.python.rules.phase, CB_PHASE_IDLE);
+	assert_int_equal(r->k.transactions.twins.failures, 1); /* what was sent before it lies there */
 	tx->max = max;
 	assert_int_equal(cb_fd_recv(r->twin_control, &m, sizeof(m), t.fd, CB_BIRTH_NFDS, &n, MSG_DONTWAIT), sizeof(m));
 	rig_twin_close(&t);
 	id = rig_execute(r, "b");
 	t = rig_twin(r); /* for it */
 	rig_end(r, id, rig_begun(r, id));
+	assert_true(r->k.transactions.twins.possible);
 	rig_twin_close(&first);
 	rig_twin_close(&t);
+}
+
+/* It reads nothing, and guesses what it is to answer. */
+static void test_births_without_questions(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin first = rig_twin(r);
+	struct cb_buf *tx = &r->k.guest.python.link.tx;
+	size_t max = tx->max;
+
+	for (int i = 0; i < 3; i++) {
+		uint64_t request;
+		const char *id = rig_begin(r, "a", &request);
+
+		assert_true(r->k.transactions.twins.possible);
+		cb_buf_release(tx);
+		tx->max = 1;
+		rig_end(r, id, request);
+		rig_barrier(r);
+		tx->max = max;
+		r->k.transactions.twins.stale = false; /* the next cell asks for none */
+	}
+	assert_false(r->k.transactions.twins.possible);
+	rig_twin_close(&first);
 }
 
 int main(void)
@@ -173,6 +199,7 @@ int main(void)
 		T(test_a_control_socket_that_is_full),
 		T(test_a_state_that_takes_nothing),
 		T(test_a_question_that_is_not_sent),
+		T(test_births_without_questions),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
