@@ -21,7 +21,7 @@ import pytest
 import kernels
 from warmth import CELLBLOCK, LOG, Warm, await_true, zygotes
 
-pytestmark = [pytest.mark.cellblock_only, pytest.mark.by_root, pytest.mark.usefixtures("no_zygotes_left")]
+pytestmark = [pytest.mark.cellblock_only, pytest.mark.usefixtures("no_zygotes_left")]
 
 # What a process is born with and what it may do, by its own look. Numbers of processes and times are not compared.
 LOOK = r"""
