@@ -241,6 +241,15 @@ def test_a_copy_is_like_a_cold_guest(zygote, new_guest, tmp_path):
     assert warm["native"] and warm["cells"]
 
 
+def test_the_collector_of_a_copy(zygote, tmp_path):
+    """What was loaded is none of its garbage: it would have each page of that for itself. The rest is."""
+    guest = zygote.guest(tmp_path)
+    frozen, alive = eval(guest.run("import gc; gc.get_freeze_count(), len(gc.get_objects())").result)
+    assert frozen > 10 * alive > 0 and guest.run("gc.isenabled()").result == "True"
+    made = "class Ring: pass\nring = Ring(); ring.itself = ring\nimport weakref; left = weakref.ref(ring); del ring"
+    assert guest.run(made).ok and guest.run("gc.collect(); left() is None").result == "True"
+
+
 def test_history_begins_with_the_first_cell(ipython, zygote, tmp_path):
     guest = zygote.guest(tmp_path)
     seen = guest.run("print((len(In), In[-1][:5], dict(Out), get_ipython().execution_count, _, __, _ih is In))")
