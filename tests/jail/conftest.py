@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from pathlib import Path
 
 import psutil
@@ -111,3 +112,37 @@ def no_zygotes_left(nothing_left):
         if not coming:
             return
         time.sleep(0.25)
+
+
+@pytest.fixture
+def warmth(start):
+    """Makes a zygote, of the first kernel that is started; see lib/warmth.py."""
+    made = []
+
+    def make(*sets, by=start, **variables):
+        made.append(Warm(by, *sets, **variables))
+        return made[-1].begin()
+
+    yield make
+    for each in made:
+        each.end()
+
+
+@pytest.fixture
+def module():
+    """Makes a module of the interpreter's, by its text."""
+    site = Path(kernels.spec_argv()[0][0]).resolve().parent.parent / "lib"
+    folders = list(site.glob("python3*/site-packages"))
+    if not folders or not os.access(folders[0], os.W_OK):
+        pytest.skip("the interpreter's site-packages can't be written")
+    made = []
+
+    def make(text):
+        made.append(folders[0] / f"cellblock_test_{uuid.uuid4().hex}.py")
+        made[-1].write_text(text)
+        return made[-1].stem
+
+    make.folder = folders[0]
+    yield make
+    for each in made:
+        each.unlink()

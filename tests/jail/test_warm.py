@@ -9,17 +9,14 @@ import os
 import secrets
 import signal
 import socket
-import subprocess
 import sys
-import time
-import uuid
 from pathlib import Path
 
 import psutil
 import pytest
 
 import kernels
-from warmth import CELLBLOCK, LOG, Warm, await_true, zygotes
+from warmth import LOG, Warm, await_true, place, zygotes
 
 pytestmark = [pytest.mark.cellblock_only, pytest.mark.usefixtures("no_zygotes_left")]
 
@@ -56,38 +53,6 @@ print(json.dumps({
 """
 
 
-@pytest.fixture
-def warmth(start):
-    made = []
-
-    def make(*sets, **variables):
-        made.append(Warm(start, *sets, **variables))
-        return made[-1].begin()
-
-    yield make
-    for each in made:
-        each.end()
-
-
-@pytest.fixture
-def module():
-    """Makes a module of the interpreter's, by its text."""
-    site = Path(kernels.spec_argv()[0][0]).resolve().parent.parent / "lib"
-    folders = list(site.glob("python3*/site-packages"))
-    if not folders or not os.access(folders[0], os.W_OK):
-        pytest.skip("the interpreter's site-packages can't be written")
-    made = []
-
-    def make(text):
-        made.append(folders[0] / f"cellblock_test_{uuid.uuid4().hex}.py")
-        made[-1].write_text(text)
-        return made[-1].stem
-
-    yield make
-    for each in made:
-        each.unlink()
-
-
 def look(kernel):
     return json.loads(kernel.client.run(LOOK).text())
 
@@ -111,8 +76,9 @@ def test_a_warm_guest_is_born_with_what_a_cold_one_is(start, warmth):
 
 
 def test_walls_from_outside(warmth):
-    kernel = warmth().warm()
-    guest = int(kernel.said().split("guest pid ")[-1].split(",")[0])
+    w = warmth()
+    kernel = w.warm()
+    guest = w.guest(kernel)
     status = Path(f"/proc/{guest}/status").read_text()
     assert "NoNewPrivs:\t1\n" in status and "Seccomp:\t2\n" in status
     for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
@@ -222,41 +188,6 @@ def test_threads_of_libraries(warmth):
     assert c.run("import threading; t = threading.Thread(target=print, args=('there',)); t.start(); t.join()").ok
 
 
-# ---- what one can learn of another ----
-
-
-def test_siblings_differ(warmth):
-    w = warmth()
-    code = """
-import random, uuid, tempfile, os, secrets
-def ssl_bytes():
-    import ssl
-    return ssl.RAND_bytes(8).hex()
-print([random.random(), str(uuid.uuid4()), tempfile.mktemp(), secrets.token_hex(8), ssl_bytes(), os.urandom(8).hex()])
-"""
-    said = [eval(w.warm().client.run(code).text()) for _ in range(3)]
-    for each in zip(*said):
-        assert len(set(each)) == 3, each
-
-
-def test_siblings_do_not_meet(warmth):
-    """Neither sees, signals or reaches the other, the zygote or its socket; nothing of theirs is mapped or open."""
-    w = warmth()
-    one, two = w.warm(), w.warm()
-    for kernel in (one, two):
-        c = kernel.client
-        seen = c.run("import os; print(max(int(n) for n in os.listdir('/proc') if n.isdigit()))").text()
-        assert int(seen) < 100
-        fds = c.run("print([os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd')][3:])").text()
-        assert "warm" not in fds and "uids" not in fds
-        for number in (w.pid, one.pid, two.pid):
-            assert c.run(f"os.kill({number}, 0)").error["ename"] == "ProcessLookupError"
-        assert c.run("os.path.exists('/run/cellblock/warm')").result == "False"
-        assert c.run("[l for l in open('/proc/self/maps') if l.split()[1][1::2] == 'ws']").result == "[]"
-    assert one.client.run("open('/tmp/mine', 'w').close(); 'mine' in os.listdir('/tmp')").result == "True"
-    assert two.client.run("'mine' in os.listdir('/tmp')").result == "False"
-
-
 # ---- what fails is a cold start ----
 
 
@@ -349,25 +280,6 @@ def test_a_path_that_is_replaced_before_a_kernel_comes(warmth, packages):
     assert w.await_zygote().warm().client.run("import here; here.value").result == "2"
 
 
-def test_what_a_module_sees_of_the_host(warmth, module):
-    """A preloaded module's own code runs in a jail as well: nobody else is to be seen, or signalled."""
-    name = module(f"""
-import os, socket
-def reach(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return None
-    return pid
-seen = [os.getpid(), os.getppid(), [p for p in range(3, 70000) if reach(p)], reach({os.getpid()}),
-        [n for n in os.listdir("/proc") if n.isdigit()], [n for _, n in socket.if_nameindex()]]
-""")
-    c = warmth(f'warm.preload=["{name}"]').warm().client
-    said = c.run(f"import {name}; print({name}.seen)")
-    assert said.ok, said.error
-    assert said.text() == "[2, 1, [], None, [], ['lo']]\n"
-
-
 def test_a_module_that_leaves_a_process(start, module):
     """It would be beside the jails of all kernels: there is no zygote then."""
     name = module("import os, time\nif os.fork() == 0:\n    time.sleep(1000)\n    os._exit(0)\n")
@@ -429,13 +341,10 @@ def test_a_module_that_can_not_be_preloaded(start, tmp_path):
 
 def test_the_one_of_no_use_for_longest_makes_room(warmth):
     """Sixteen that live are as many as there may be; what stands in their place here holds their locks."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    folder = Path(f"{runtime}/cellblock/warm" if runtime else f"/tmp/cellblock-{os.geteuid()}/warm")
-    folder = Path("/run/cellblock/warm") if os.geteuid() == 0 else folder
     warmth()  # makes it
     with contextlib.ExitStack() as held:
         for _ in range(16):
-            lock = held.enter_context(open(folder / f"{secrets.token_hex(20)}.lock", "w"))
+            lock = held.enter_context(open(place() / f"{secrets.token_hex(20)}.lock", "w"))
             held.callback(os.unlink, lock.name)
             fcntl.flock(lock, fcntl.LOCK_EX)
         os.utime(lock.name, (1, 1))

@@ -6,9 +6,11 @@ part of what zygotes are told apart by; it is ended with it. Used by tests/jail,
 
 import contextlib
 import json
+import os
 import subprocess
 import time
 import uuid
+from pathlib import Path
 
 import psutil
 
@@ -16,6 +18,18 @@ import kernels
 
 CELLBLOCK = kernels.spec_argv()[0][0]
 LOG = {"CELLBLOCK_LOG": "info"}
+
+
+def places():
+    """Where zygotes of a user can have their sockets."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    below = [f"{runtime}/cellblock/warm"] if runtime else []
+    return [Path(each) for each in ("/run/cellblock/warm", *below, f"/tmp/cellblock-{os.geteuid()}/warm")]
+
+
+def place():
+    """Where those of this one have them."""
+    return places()[0 if os.geteuid() == 0 else 1]
 
 
 def zygotes():
@@ -82,6 +96,11 @@ class Warm:
             assert "a cold start" in kernel.said() and "ETIMEDOUT" in kernel.said(), kernel.said()
             kernel.stop()
         raise AssertionError("ten times the zygote was late")
+
+    @staticmethod
+    def guest(kernel):
+        """The number of its Python."""
+        return int(kernel.said().split(" started: guest pid ")[-1].split(",")[0])
 
     def is_mine(self, pid):
         """Others run at the same time, of other tests."""
