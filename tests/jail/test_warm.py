@@ -9,6 +9,7 @@ import os
 import secrets
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -88,6 +89,25 @@ def test_walls_from_outside(warmth):
     for name in ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup"):
         spaces = {os.readlink(f"/proc/{pid}/ns/{name}") for pid in seen}
         assert len(spaces) == 1 and os.readlink(f"/proc/self/ns/{name}") not in spaces
+
+
+def status_of(path):
+    return dict(line.split(":\t", 1) for line in Path(path, "status").read_text().splitlines())
+
+
+def test_walls_of_each_thread(warmth):
+    """Also of those that a library had in the zygote, which are made anew in the copy."""
+    w = warmth('warm.preload=["numpy"]')
+    kernel = w.warm()
+    assert kernel.client.run("import numpy as np; a = np.ones((300, 300)); int((a @ a).sum())").result == "27000000"
+    threads = [status_of(each) for each in Path(f"/proc/{w.guest(kernel)}/task").iterdir()]
+    alike = len(list(Path(f"/proc/{w.pid}/task").iterdir()))  # numpy has a thread for each processor
+    assert len(threads) > alike and (alike > 1 or os.cpu_count() == 1)
+    filters = int(status_of(f"/proc/{w.pid}")["Seccomp_filters"])
+    for each in threads:
+        assert (each["Seccomp"], each["NoNewPrivs"]) == ("2", "1"), each
+        assert int(each["Seccomp_filters"]) == int(threads[0]["Seccomp_filters"]) >= filters + 2, each
+        assert {each[name] for name in each if name.startswith("Cap")} == {"0" * 16}, each
 
 
 def test_calls_that_a_zygote_may_make_are_refused(warmth):
@@ -230,6 +250,36 @@ def test_a_stopped_zygote(warmth):
     # what it finds in its socket belongs to a jail that is gone
     again = w.kernel()
     assert again.client.run("1 + 1").result == "2"
+
+
+def limit(pid, what, soft=None):
+    """Sets the soft limit of that process, to the hard one if it is not said, as its own user, who may."""
+    status = status_of(f"/proc/{pid}")
+    own = {"user": int(status["Uid"].split()[0]), "group": int(status["Gid"].split()[0]), "check": True}
+    command = ["prlimit", f"--pid={pid}", "--noheadings", "--raw", "--output=HARD", f"--{what}"]
+    hard = subprocess.run(command, **own, capture_output=True, text=True).stdout.strip()
+    subprocess.run([*command[:2], f"--{what}={hard if soft is None else soft}:{hard}"], **own)
+
+
+@pytest.mark.parametrize("what", ["as", "nproc"])
+def test_a_zygote_that_gets_nothing_more(warmth, what):
+    """No memory, no process: a start is cold, those that live go on, and the next ones are warm when there is some."""
+    w = warmth(MALLOC_MMAP_THRESHOLD_="65536")  # what has been freed is of no use for a request
+    living = w.warm()
+    guest = w.guest(living)
+    assert living.client.run("x = 1").ok
+    size = int(status_of(f"/proc/{w.pid}")["VmSize"].split()[0]) << 10
+    limit(w.pid, what, size if what == "as" else 0)
+    kernel = w.kernel()
+    assert w.was(kernel) == "cold" and "a cold start" in kernel.said()
+    code = "import os, subprocess; len(bytearray(64 << 20)), subprocess.run(['true']).returncode"
+    assert kernel.client.run(code).result == f"({64 << 20}, 0)"
+    if w.key in zygotes():  # it may have ended, which is as good
+        limit(w.pid, what)
+    kernel.stop()
+    for each in (w.await_zygote().warm(), living):
+        assert each.client.run(code).result == f"({64 << 20}, 0)"
+    assert living.client.run("x").result == "1" and w.guest(living) == guest
 
 
 def test_what_was_loaded_has_changed(warmth, module):
