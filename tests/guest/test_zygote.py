@@ -90,7 +90,7 @@ def zygote_answer(connection):
 
 
 class ZygoteProcess:
-    def __init__(self, python, guest_dir, folder, preload="", idle=600, path=(), files=1024):
+    def __init__(self, python, guest_dir, folder, preload="", idle=600, path=(), files=1024, env=()):
         self.folder = folder
         self.home = folder / "home"
         self.home.mkdir()
@@ -110,6 +110,7 @@ class ZygoteProcess:
             "CELLBLOCK_ZYGOTE_IDLE": str(idle),
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": ":".join(map(str, path)),
+            **dict(env),
         }
 
         def give_fds():
@@ -276,6 +277,20 @@ def test_loaded_modules_are_seeded_anew(new_zygote, tmp_path, interpreter):
     zygote = new_zygote(names)
     assert zygote.said == "+" and zygote.tell()["preloaded"] == names
     test_copies_have_random_numbers_of_their_own(zygote, tmp_path)
+
+
+def test_openssl_that_does_not_see_a_copy(new_zygote, tmp_path):
+    """As in jails, where copies have the same number. It has been used before, which makes its generators."""
+    library = tmp_path / "same_pid.so"
+    source = Path(__file__).with_name("same_pid.c")
+    flags = ["-D_GNU_SOURCE", "-shared", "-fPIC", "-fvisibility=hidden"]
+    subprocess.run(["cc", *flags, source, "-o", library, "-ldl"], check=True)
+    (tmp_path / "uses_ssl.py").write_text("import ssl\nfirst = ssl.RAND_bytes(16)\n")
+    zygote = new_zygote("uses_ssl", path=[tmp_path], env={"LD_PRELOAD": str(library)})
+    assert zygote.said == "+" and zygote.tell()["preloaded"] == "uses_ssl"
+    code = "import ssl, uses_ssl; uses_ssl.first, ssl.RAND_bytes(16)"
+    (first, one), (again, two) = (eval(zygote.guest(tmp_path).run(code).result) for _ in range(2))
+    assert first == again and len({first, one, two}) == 3
 
 
 def test_each_copy_has_its_policy_and_folder(zygote, tmp_path):
