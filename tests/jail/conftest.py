@@ -104,7 +104,9 @@ def no_zygotes_left(nothing_left):
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
                 alive = process.status() != psutil.STATUS_ZOMBIE
-                coming = coming or alive and process.name() == "cellblock-warm"
+                # who has just been made by a broker, which has ended, is still named like it
+                made = process.name() == "cellblock-jail" and process.ppid() == os.getpid()
+                coming = coming or alive and (made or process.name() == "cellblock-warm")
         marks = [b"\0CELLBLOCK_TEST=" + mark.encode() for mark in Warm.marks]
         for process in psutil.process_iter():
             if kernels.is_zygote(process.pid) and any(kernels.is_zygote(process.pid, mark) for mark in marks):

@@ -29,7 +29,7 @@ import kernels
 import psutil
 import watch
 from rawclient import Client
-from warmth import await_true, zygotes
+from warmth import Warm, await_true, zygotes
 
 SETTLED = 10  # starts, after which all that is kept has been made
 FAULTS = (("zygote", signal.SIGKILL), ("zygote", signal.SIGSTOP), ("its pid 1", signal.SIGKILL))
@@ -71,6 +71,7 @@ class Starts:
     def __init__(self, folder):
         self.folder, self.left, self.groups, self.number = folder, watch.Left(), set(), 0
         self.mark = uuid.uuid4().hex
+        Warm.marks.append(self.mark)
         sets = ["warm.mode=auto", "env.set=" + json.dumps({"CELLBLOCK_TEST": self.mark})]
         self.args = [word for each in sets for word in ("--set", each)]
 
