@@ -148,6 +148,14 @@ static bool leaves_room(const struct cb_jail *jail, pid_t zygote)
 	return false;
 }
 
+/* That there is none is no news, and why there can be none is told by who would start one (zygote.c). */
+static int told(int r, const char *why)
+{
+	if (r < 0 && r != -ENOENT && r != -ECONNREFUSED)
+		cb_log(CB_LOG_WARNING, "a cold start: %s: %s", why, cb_err_text(r));
+	return r;
+}
+
 int cb_warm_find(const struct cb_jail *jail, struct cb_warm *ret_warm)
 {
 	struct cb_warm warm = CB_WARM_NONE;
@@ -158,12 +166,14 @@ int cb_warm_find(const struct cb_jail *jail, struct cb_warm *ret_warm)
 
 	if (r == 0)
 		r = cb_warm_folder_open(jail->spec->warm_folder, false, &folder, NULL);
-	if (r == 0)
+	if (r == 0) {
 		r = cb_warm_connect(folder, key, &warm.connection);
+		(void)told(r, r == -EAGAIN ? "too many kernels wait for the zygote" : "the zygote's socket");
+	}
 	if (r == 0)
-		r = cb_warm_last_use(folder, key, &warm.last_use);
+		r = told(cb_warm_last_use(folder, key, &warm.last_use), "the zygote's lock");
 	if (r == 0)
-		r = know(jail, &warm);
+		r = told(know(jail, &warm), "who listens at the zygote's socket is none, or has just ended");
 	if (r == 0 && !leaves_room(jail, warm.pid))
 		r = -ENOMEM;
 	if (r < 0) {

@@ -57,7 +57,8 @@ int cb_warm_stamp_check(const struct cb_jail_spec *spec, struct timespec since, 
 int cb_warm_connect(int folder, const char *key, int *ret_fd);
 /* When a zygote began to serve, or served last: it says so by the time of its lock. */
 int cb_warm_last_use(int folder, const char *key, struct timespec *ret);
-/* 0 and a zygote that listens, or why there is none. For jails that cb_warm_is_wanted says yes to. */
+/* 0 and a zygote that listens, or why there is none; what nobody else would tell is logged. For jails that
+ * cb_warm_is_wanted says yes to. */
 int cb_warm_find(const struct cb_jail *jail, struct cb_warm *ret_warm);
 /* In a process that is to make pid 1: takes on whom the zygote has a right over, and its children are born where it can
  * come. */

@@ -2,6 +2,7 @@
 #include "../../../../sandbox/warm/warm.h"
 
 #include <cellblock/fd.h>
+#include <cellblock/log.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -25,6 +27,8 @@
 #include "stamp.h"
 
 static struct sock_filter insns[] = { { 6, 0, 0, 0 } };
+
+#define POSES "who listens at the zygote's socket is none"
 
 struct stage {
 	char parent[32], folder[40], key[CB_WARM_KEY_LEN + 1], lock[128], stamp[256];
@@ -398,10 +402,41 @@ static void test_a_guest_without_walls_is_refused(void **state)
 	assert_non_null(strstr(err.text, "walls"));
 }
 
+/* ---- why there is none ---- */
+
+static int begin_to_hear_the_log(void)
+{
+	int log = memfd_create("log", MFD_CLOEXEC);
+
+	assert_true(log >= 0);
+	cb_log_init("test", CB_LOG_WARNING, log);
+	return log;
+}
+
+/* Whether that was told, and once; NULL: that nothing was. */
+static void expect_told(int log, const char *text)
+{
+	char *said = NULL;
+	const char *at;
+	size_t len;
+
+	cb_log_init("test", CB_LOG_WARNING, STDERR_FILENO);
+	assert_int_equal(lseek(log, 0, SEEK_SET), 0);
+	assert_int_equal(cb_fd_read_all(log, 1 << 16, &said, &len), 0);
+	close(log);
+	at = strstr(said, "a cold start: ");
+	if (text == NULL)
+		assert_null(at);
+	if (text != NULL && (at == NULL || strstr(at, text) == NULL || strstr(at + 1, "a cold start: ") != NULL))
+		fail_msg("the log has: %s", said);
+	free(said);
+}
+
 static void test_nobody_listens(void **state)
 {
 	struct stage *s = *state;
 	struct cb_warm warm = CB_WARM_NONE;
+	int log = begin_to_hear_the_log();
 
 	assert_int_equal(cb_warm_find(&s->jail, &warm), -ECONNREFUSED);
 	s->spec.limit_open_files = 65; /* belongs to a session */
@@ -410,13 +445,31 @@ static void test_nobody_listens(void **state)
 	assert_int_equal(cb_warm_find(&s->jail, &warm), -ENOENT);
 	s->jail.upper_fd[CB_UPPER_PACKAGES] = 0;
 	assert_int_equal(cb_warm_find(&s->jail, &warm), -ENOENT);
+	expect_told(log, NULL); /* this is how it is with each first kernel */
 }
 
-/* What finding says of one that listens, and only waits. */
-static int find(struct stage *s, int user_namespaces)
+static void test_too_many_wait(void **state)
+{
+	struct stage *s = *state;
+	struct cb_warm warm = CB_WARM_NONE;
+	CB_AUTO_FD folder = open(s->folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int waiting[8], n = 0, r = 0, log = begin_to_hear_the_log();
+
+	assert_int_equal(listen(s->listener, 1), 0);
+	while (n < 8 && (r = cb_warm_connect(folder, s->key, &waiting[n])) == 0)
+		n++;
+	assert_int_equal(r, -EAGAIN);
+	assert_int_equal(cb_warm_find(&s->jail, &warm), -EAGAIN);
+	expect_told(log, "too many kernels wait for the zygote");
+	while (n-- > 0)
+		close(waiting[n]);
+}
+
+/* What finding says of one that listens, and only waits; `told`: what the log says. */
+static int find(struct stage *s, int user_namespaces, const char *told)
 {
 	struct cb_warm warm = CB_WARM_NONE;
-	int ready[2], found[2], r;
+	int ready[2], found[2], log, r;
 	pid_t poser;
 	char byte;
 
@@ -429,11 +482,13 @@ static int find(struct stage *s, int user_namespaces)
 	close(found[0]);
 	assert_int_equal(read(ready[0], &byte, 1), 0);
 	close(ready[0]);
+	log = begin_to_hear_the_log();
 	r = cb_warm_find(&s->jail, &warm);
 	cb_warm_close(&warm);
 	(void)kill(poser, SIGKILL);
 	(void)waitpid(poser, NULL, 0);
 	close(found[1]);
+	expect_told(log, r == -ECONNREFUSED ? NULL : told);
 	if (r == -ECONNREFUSED)
 		skip(); /* no namespaces here */
 	return r;
@@ -442,12 +497,12 @@ static int find(struct stage *s, int user_namespaces)
 /* One that was shown the folder may have a socket of its own in the place of a zygote's. */
 static void test_a_cell_of_a_cold_jail_is_no_zygote(void **state)
 {
-	assert_int_equal(find(*state, 1), -EPERM);
+	assert_int_equal(find(*state, 1, POSES), -EPERM);
 }
 
 static void test_a_cell_of_a_warm_jail_is_no_zygote(void **state)
 {
-	assert_int_equal(find(*state, CB_ZYGOTE_USERNS + 1), -EPERM);
+	assert_int_equal(find(*state, CB_ZYGOTE_USERNS + 1, POSES), -EPERM);
 }
 
 static void test_one_whose_modules_leave_no_room(void **state)
@@ -455,9 +510,9 @@ static void test_one_whose_modules_leave_no_room(void **state)
 	struct stage *s = *state;
 
 	s->spec.limit_data = 2;
-	assert_int_equal(find(s, CB_ZYGOTE_USERNS), -ENOMEM);
+	assert_int_equal(find(s, CB_ZYGOTE_USERNS, "more than half of limits.memory"), -ENOMEM);
 	s->spec.limit_data = INT64_MAX;
-	assert_int_equal(find(s, CB_ZYGOTE_USERNS), 0);
+	assert_int_equal(find(s, CB_ZYGOTE_USERNS, NULL), 0);
 }
 
 int main(void)
@@ -469,6 +524,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_answers, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_a_guest_without_walls_is_refused, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_nobody_listens, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_too_many_wait, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_a_cell_of_a_cold_jail_is_no_zygote, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_a_cell_of_a_warm_jail_is_no_zygote, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_one_whose_modules_leave_no_room, set_up, tear_down),
