@@ -28,7 +28,7 @@ _OWN = (*range(W.FD_SIDE + 1), W.ZYGOTE_FD_LISTEN, W.ZYGOTE_FD_LOCK, W.ZYGOTE_FD
 _CONNECTIONS = 256
 _LOOK_S = 60
 _LIVING = 4096
-_BACKLOG = 64
+_BACKLOG = 256  # a burst of starts: who finds no place here is started cold
 _PACKET = 1 << 18
 _FLAGS = _socket.MSG_DONTWAIT | _socket.MSG_CMSG_CLOEXEC
 _SPACE = _socket.CMSG_SPACE(4 * 32)
@@ -272,18 +272,21 @@ class Zygote:
         return None
 
     def _accept(self):
-        try:
-            fd, _ = self._listener._accept()
-        except OSError:
-            return
-        self._connections.add(fd)
-        self._poll.register(fd, select.POLLIN)
-        if len(self._connections) >= self._connections_max:
-            self._poll.unregister(W.ZYGOTE_FD_LISTEN)
-        try:
-            self._send(fd, _hello.pack(W.WARM_VERSION, len(self.stamp)) + self.stamp)
-        except OSError:
-            self._drop(fd, self._connections)
+        """All that wait, not one between two copies: many kernels may start at once, and wait no longer than a while
+        (ask.c)."""
+        while len(self._connections) < self._connections_max:
+            try:
+                fd, _ = self._listener._accept()
+            except OSError:
+                return
+            self._connections.add(fd)
+            self._poll.register(fd, select.POLLIN)
+            if len(self._connections) >= self._connections_max:
+                self._poll.unregister(W.ZYGOTE_FD_LISTEN)
+            try:
+                self._send(fd, _hello.pack(W.WARM_VERSION, len(self.stamp)) + self.stamp)
+            except OSError:
+                self._drop(fd, self._connections)
 
     def _drop(self, fd, whose):
         whose.discard(fd)
