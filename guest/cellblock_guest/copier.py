@@ -105,6 +105,10 @@ class Copier:
             raise OSError(-result, "Python was not copied with its threads: " + text)
         return Copy(result == 0, a, self._waited)
 
+    def try_to_stop(self):
+        """In a zygote, before it serves: 0, or the error that each copy would meet at its begin. All go on at once."""
+        return -self._function("try_to_stop")()
+
     def ready_to_enter(self):
         """In a zygote, before it serves. OSError, AttributeError: this library can't do it."""
         self._enter = self._function("enter")

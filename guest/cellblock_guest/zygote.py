@@ -29,6 +29,7 @@ _CONNECTIONS = 256
 _LOOK_S = 60
 _LIVING = 4096
 _BACKLOG = 256  # a burst of starts: who finds no place here is started cold
+_TRIES = 5  # on a busy machine a thread may be late
 _PACKET = 1 << 18
 _FLAGS = _socket.MSG_DONTWAIT | _socket.MSG_CMSG_CLOEXEC
 _SPACE = _socket.CMSG_SPACE(4 * 32)
@@ -95,10 +96,10 @@ def _load(names, bundle):
     guest.aio.postponed = True
     guest.output.hold()  # what is printed goes nowhere, and begins no thread
     guest.prepare(bundle)
-    _check("the start of a guest")
-    loaded, left_out = _import(names)
+    _check("the start of a guest", library)
+    loaded, left_out = _import(names, library)
     rehearsal.rehearse(guest, loaded)
-    _check("the rehearsal")
+    _check("the rehearsal", library)
     newborn.foresee()
     library.ready_to_enter()
     gc.collect()
@@ -117,7 +118,7 @@ def _put_null(*numbers):
         os.close(null)
 
 
-def _import(names):
+def _import(names, library):
     """As a cell would: filters of warnings that a module sets stay, and what is shown goes nowhere."""
     loaded, left_out = [], []
     for name in names:
@@ -126,11 +127,11 @@ def _import(names):
             loaded.append(name)
         except BaseException:
             left_out.append(name)
-        _check(name, ". Preload without it")
+        _check(name, library, ". Preload without it")
     return loaded, left_out
 
 
-def _check(name, cure=""):
+def _check(name, library, cure=""):
     """Unfit: something is left that a copy would share with its original, or not have."""
     null = []
     for fd in map(int, os.listdir("/proc/self/fd")):
@@ -154,6 +155,7 @@ def _check(name, cure=""):
         raise Unfit("%s leaves a thread running, which copies would not have: %s" % (name, ", ".join(others)))
     if len(os.listdir("/proc/self/task")) > 1 and not os.path.exists("/proc/self/task/%d" % os.getpid()):
         raise Unfit("%s has threads, and where a container covers parts of /proc they can't be copied" % name)
+    _try_to_stop(name, library, cure)
     if os.getppid() != 1:  # started by hand, among others
         return
     try:
@@ -163,6 +165,18 @@ def _check(name, cure=""):
     except PermissionError:
         pass
     raise Unfit("%s leaves a process running, which would live beside the jails of all copies" % name)
+
+
+def _try_to_stop(name, library, cure):
+    """Unfit: no copy could be made, for each begins with a stop of all threads of libraries."""
+    for _ in range(_TRIES):
+        error = library.try_to_stop()
+        if error != errno.ETIMEDOUT:
+            break
+    if error == errno.ETIMEDOUT:
+        raise Unfit("%s leaves a thread running that can't be stopped, nor copied%s" % (name, cure))
+    if error:
+        raise Unfit("after %s this process can't be copied: %s" % (name, os.strerror(error)))
 
 
 def _stamp(begun):

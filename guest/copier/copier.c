@@ -196,6 +196,15 @@ EXPORT long cb_copier_copy(int64_t a[CB_COPIER_FIELDS], const char *frame)
 	return r < 0 ? r : 1;
 }
 
+EXPORT long cb_copier_try_to_stop(void)
+{
+	int r = cb_threads_stop();
+
+	if (r == 0)
+		cb_threads_go_on();
+	return r;
+}
+
 EXPORT long cb_copier_tidy(void)
 {
 	cb_pages_tidy();

@@ -51,6 +51,9 @@ enum cb_copier_field {
  * 1 in the original; 0 in the copy after it was woken; a negative errno if there is none: ETIMEDOUT if threads did not
  * stop in time, E2BIG if there are too many of them, of open files or of loops that run. */
 long cb_copier_copy(int64_t a[CB_COPIER_FIELDS], const char *answer);
+/* In a zygote, before it serves: whether all threads can be stopped, as each copy begins. They go on at once. 0, or the
+ * error that a copy would meet. */
+long cb_copier_try_to_stop(void);
 /* In the original, when nothing else is to be done: memory is put into huge pages, until a request waits, for some
  * hundredths of a second at most. The interpreter's lock is not needed. */
 long cb_copier_tidy(void);

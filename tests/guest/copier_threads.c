@@ -1,6 +1,6 @@
-/* Threads for test_copier.py, as C libraries have them: one that holds mutexes which know their owner by number, one in
- * a call that no signal ends, one that is busy, one with no room on its stack for a signal's frame, many that use all
- * kinds of locks at random. Built by the test, loaded in the guest. */
+/* Threads for test_copier.py and others, as C libraries have them: one that holds mutexes which know their owner by
+ * number, one in a call that no signal ends, one that no signal reaches, one that is busy, one with no room on its stack
+ * for a signal's frame, many that use all kinds of locks at random. Built by the test, loaded in the guest. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -92,6 +93,31 @@ int begin_to_stand_still(void)
 		usleep(1000);
 	usleep(50000); /* vfork comes after that; one that is not there yet stops, and the test says so */
 	return still;
+}
+
+/* ---- one that has blocked all signals; the C library would leave its own unblocked ---- */
+
+static _Atomic int deaf;
+
+static void *be_deaf(void *unused)
+{
+	uint64_t all = ~0ull;
+
+	(void)unused;
+	deaf = syscall(SYS_rt_sigprocmask, SIG_BLOCK, &all, NULL, sizeof(all)) == 0 ? 1 : -1;
+	for (;;)
+		pause();
+	return NULL;
+}
+
+int begin_to_be_deaf(void)
+{
+	pthread_t t;
+	int r = pthread_create(&t, NULL, be_deaf, NULL);
+
+	while (r == 0 && deaf == 0)
+		usleep(1000);
+	return r != 0 || deaf < 0 ? -1 : 0;
 }
 
 /* ---- one that is busy, and asks where a file stands as soon as it is in a copy ---- */

@@ -2,11 +2,16 @@
 
 import contextlib
 import os
+import shutil
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
-from test_warm import warmth  # noqa: F401 (a fixture)
+from test_warm import module, warmth  # noqa: F401 (fixtures)
+
+import kernels
+from warmth import Warm, await_true
 
 pytestmark = [pytest.mark.cellblock_only, pytest.mark.by_root, pytest.mark.usefixtures("no_zygotes_left")]
 
@@ -45,3 +50,38 @@ def test_more_starts_than_can_wait(warmth):  # noqa: F811
         assert len(told) == 1 and "too many kernels wait for the zygote" in told[0], kernel.said()
         kernel.stop()
     assert w.warm().client.run("1 + 1").result == "2"
+
+
+@pytest.fixture
+def library(module):  # noqa: F811
+    """A module that has loaded the threads of tests/guest/copier_threads.c as `c`, with more lines of code."""
+    if shutil.which("cc") is None:
+        pytest.skip("no compiler")
+    source = Path(__file__).parents[1] / "guest/copier_threads.c"
+    made = []
+
+    def make(code):
+        name = module("")
+        site = next(Path(kernels.spec_argv()[0][0]).resolve().parents[1].glob("lib/python3*/site-packages"))
+        made.append(site / f"{name}.so.0")  # no name of a module's
+        command = ["cc", "-D_GNU_SOURCE", "-O1", "-shared", "-fPIC", "-pthread", source, "-o", made[-1]]
+        subprocess.run(command, check=True)
+        (site / f"{name}.py").write_text(f"import ctypes\nc = ctypes.CDLL(__file__[:-2] + 'so.0')\n{code}\n")
+        return name
+
+    yield make
+    for each in made:
+        each.unlink()
+
+
+def test_a_module_whose_thread_does_not_stop(start, library):
+    """No copy could be made: there is no zygote then, and no start is tried with one."""
+    name = library("begun = c.begin_to_be_deaf()")
+    w = Warm(start, f'warm.preload=["{name}"]')
+    first = w.kernel()
+    assert first.client.run(f"import {name}; {name}.begun").result == "0"
+    first.stop()
+    why = f"{name} leaves a thread running that can't be stopped, nor copied. Preload without it"
+    await_true("its failure", lambda: w.has_failed(why))
+    w.is_told(why)
+    assert not any("gave no guest" in kernel.said() for kernel in start.started)
