@@ -296,8 +296,10 @@ static int start(struct cb_kernel *k, struct start *s, struct cb_err *err)
 	cb_audit_kernel_start(&k->records, k->policy, s->interpreter.executable, k->workspace.mode);
 	if (k->records.audit != NULL && cb_audit_start(k->records.audit) < 0)
 		return cb_err_set(err, -EAGAIN, "audit", NULL, "its thread can't be started");
-	if (k->records.history != NULL && cb_history_start(k->records.history) == 0)
+	if (k->records.history != NULL) {
+		(void)cb_history_start(k->records.history);
 		(void)cb_loop_add(&k->loop, NULL, cb_history_fd(k->records.history), ZMQ_POLLIN, cb_history_ready, k);
+	}
 	return cb_channels_open(&k->jupyter, err);
 }
 

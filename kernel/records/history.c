@@ -4,10 +4,11 @@
  *
  * Invariants: every file is open before rights are dropped, since afterwards none can be opened for writing: the
  * journal is the WAL, opened and mapped by the first transaction, or memory where the file system has none; temporary
- * tables stay in memory. The connection is used by one thread at a time: the opener until cb_history_start, then the
- * thread, after it ended the closer. All values are bound, never written into SQL. What is queued is bounded in number
- * and bytes. A database that another program has locked is waited for once, for a moment; then lines go to a temporary
- * table until it is free, and questions are answered from what can be read.
+ * tables stay in memory. The connection is used by one thread at a time: the opener until the thread is needed (a first
+ * line or question, or a long journal), then the thread, after it ended the closer. All values are bound, never written
+ * into SQL. What is queued is bounded in number and bytes. A database that another program has locked is waited for
+ * once, for a moment; then lines go to a temporary table until it is free, and questions are answered from what can be
+ * read.
  */
 #include "history.h"
 
@@ -66,6 +67,7 @@ struct cb_history {
 	size_t kept, kept_bytes; /* lines in `waiting` */
 	int event_fd;
 	bool long_journal;	 /* left by kernels that were killed: each start reads all of it */
+	bool ready;		 /* the thread may be started */
 	struct cb_worker worker;
 	struct queue waiting, answered; /* under its lock */
 };
@@ -539,9 +541,16 @@ static void *history_thread(void *context)
 	return NULL;
 }
 
+/* Many kernels live for long before a first cell, or never have one: a thread has a stack, and memory of its own. */
+static int need_thread(struct cb_history *h)
+{
+	return h->worker.started || !h->ready ? 0 : cb_worker_start(&h->worker, history_thread, h);
+}
+
 int cb_history_start(struct cb_history *h)
 {
-	return cb_worker_start(&h->worker, history_thread, h);
+	h->ready = true;
+	return h->long_journal ? need_thread(h) : 0;
 }
 
 /* ---- the loop's side ---- */
@@ -549,13 +558,13 @@ int cb_history_start(struct cb_history *h)
 /* Takes ownership of the job. */
 static int enqueue(struct cb_history *h, struct job *job)
 {
-	int r = 0;
+	int r = need_thread(h);
 
 	pthread_mutex_lock(&h->worker.lock);
 	if (h->worker.ending || h->waiting.count >= MAX_JOBS || h->waiting.bytes + job->len > MAX_QUEUED_BYTES ||
 	    (job->is_query && h->answered.count >= MAX_JOBS))
 		r = CB_E_TOO_BIG;
-	else
+	else if (r == 0)
 		queue_push(&h->waiting, job);
 	cb_worker_wake(&h->worker);
 	pthread_mutex_unlock(&h->worker.lock);
@@ -582,7 +591,8 @@ int cb_history_add(struct cb_history *h, int64_t line, const char *source, size_
 	job->text[len] = '\0';
 	r = enqueue(h, job);
 	if (r < 0)
-		cb_log(CB_LOG_WARNING, "history: the queue is full, line %lld is not kept", (long long)line);
+		cb_log(CB_LOG_WARNING, "history: %s, line %lld is not kept",
+		       r == CB_E_TOO_BIG ? "the queue is full" : "its thread can't be started", (long long)line);
 	return r;
 }
 

@@ -2,8 +2,8 @@
  * supervisor.
  *
  * The schema is IPython's (sessions, history), so that its tools read it. The file is opened before rights are dropped;
- * the thread starts after the filter is loaded and inherits it. Queues are bounded: past the bound an entry is dropped
- * and logged.
+ * the thread starts with the first line or question, after the filter is loaded, and inherits it. Queues are bounded:
+ * past the bound an entry is dropped and logged.
  */
 #pragma once
 
@@ -28,6 +28,8 @@ struct cb_history_query {
 
 /* path ":memory:" or an absolute file path. */
 int cb_history_open(const char *path, struct cb_history **ret_history, struct cb_err *err);
+/* From here on its thread may be started, at once for a long journal. If it can't be, that is tried again when it is
+ * needed next. */
 int cb_history_start(struct cb_history *h);
 int cb_history_add(struct cb_history *h, int64_t line, const char *source, size_t len);
 /* The answer comes later through cb_history_fd/next with the same tag. */

@@ -5,6 +5,7 @@
 
 #include <cellblock/fd.h>
 #include <cellblock/log.h>
+#include <cellblock/proc_stat.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -164,6 +165,14 @@ static void test_bad_files(void **state)
 	cb_history_close(NULL);
 }
 
+static uint64_t count_threads(void)
+{
+	char status[8192];
+
+	assert_int_equal(cb_proc_text(AT_FDCWD, "/proc/self/status", status, sizeof(status)), 0);
+	return cb_proc_number(status, "\nThreads:", 10, 0);
+}
+
 static off_t journal_size(const char *path)
 {
 	CB_AUTO_PATH journal = cb_path_format("%s-wal", path);
@@ -173,25 +182,36 @@ static off_t journal_size(const char *path)
 	return st.st_size;
 }
 
-/* `opened`: another name of it, perhaps. */
-static void expect_put_away(const char *path, const char *opened)
+static const struct cb_history_query first_line = {
+	.access = CB_HISTORY_RANGE, .session = 1, .start = 1, .stop = 2
+};
+
+/* As a kernel does that is killed. */
+static void leave_long_journal(const char *path)
 {
-	const struct cb_history_query first = { .access = CB_HISTORY_RANGE, .session = 1, .start = 1, .stop = 2 };
 	pid_t pid = fork();
-	struct cb_history *h;
-	json_t *rows;
 
 	if (pid == 0) {
-		h = open_started(path);
+		struct cb_history *h = open_started(path);
+
 		for (int i = 1; i <= 200; i++)
 			add(h, i, "a line");
-		json_decref(ask(h, &first)); /* all are written */
+		json_decref(ask(h, &first_line)); /* all are written */
 		_exit(0);
 	}
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
 	assert_true(journal_size(path) > 256 << 10);
+}
+
+/* `opened`: another name of it, perhaps. */
+static void expect_put_away(const char *path, const char *opened)
+{
+	struct cb_history *h;
+	json_t *rows;
+
+	leave_long_journal(path);
 	h = open_started(opened);
-	rows = ask(h, &first);
+	rows = ask(h, &first_line);
 	expect(rows, 0, 1, "a line");
 	json_decref(rows);
 	assert_int_equal(journal_size(path), 0);
@@ -209,6 +229,24 @@ static void test_a_long_journal_is_put_away(void **state)
 	expect_put_away(path, path);
 	assert_int_equal(symlink(other, link), 0);
 	expect_put_away(other, link);
+}
+
+/* Nor does it wait for a first line, which may never come. */
+static void test_a_long_journal_is_put_away_at_once(void **state)
+{
+	CB_AUTO_PATH path = cb_path_format("%s/killed/idle.sqlite", folder);
+	int status = 1;
+	pid_t pid;
+
+	(void)state;
+	leave_long_journal(path);
+	pid = fork(); /* it has one thread, whatever the tests before have left */
+	if (pid == 0) {
+		(void)open_started(path);
+		_exit(count_threads() == 2 ? 0 : 2);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
 }
 
 static void test_bounds(void **state)
@@ -380,6 +418,26 @@ static void test_memory_is_bounded(void **state)
 	cb_history_close(h);
 }
 
+/* First of all tests: threads of others that were joined may still be counted. */
+static void test_no_thread_before_it_is_needed(void **state)
+{
+	uint64_t before = count_threads();
+	struct cb_history *lines = open_started(":memory:"), *questions = open_started(":memory:");
+
+	(void)state;
+	assert_int_equal(count_threads(), before);
+	add(lines, 1, "a = 1");
+	assert_int_equal(count_threads(), before + 1);
+	assert_int_equal(count_rows(questions, 0, -1), 0);
+	assert_int_equal(count_threads(), before + 2);
+	assert_int_equal(count_rows(lines, 0, -1), 1);
+	add(questions, 1, "b = 1");
+	assert_int_equal(count_threads(), before + 2);
+	cb_history_close(lines);
+	cb_history_close(questions);
+	cb_history_close(open_started(":memory:")); /* nobody is waited for */
+}
+
 static int make_folder(void **state)
 {
 	(void)state;
@@ -398,6 +456,9 @@ static int remove_folder(void **state)
 					     "killed/other.sqlite",
 					     "killed/other.sqlite-wal",
 					     "killed/other.sqlite-shm",
+					     "killed/idle.sqlite",
+					     "killed/idle.sqlite-wal",
+					     "killed/idle.sqlite-shm",
 					     "link",
 					     "garbage",
 					     "new",
@@ -417,12 +478,14 @@ static int remove_folder(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_queries),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_no_thread_before_it_is_needed),
+					    cmocka_unit_test(test_queries),
 					    cmocka_unit_test(test_sessions_share_a_file),
 					    cmocka_unit_test(test_a_locked_database_is_not_waited_for),
 					    cmocka_unit_test(test_a_database_that_cannot_be_read),
 					    cmocka_unit_test(test_bad_files),
 					    cmocka_unit_test(test_a_long_journal_is_put_away),
+					    cmocka_unit_test(test_a_long_journal_is_put_away_at_once),
 					    cmocka_unit_test(test_the_youngest_are_told),
 					    cmocka_unit_test(test_memory_is_bounded),
 					    cmocka_unit_test(test_bounds) };

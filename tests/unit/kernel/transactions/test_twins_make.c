@@ -131,7 +131,7 @@ static void test_a_state_that_takes_nothing(void **state)
 	assert_int_equal(send(control, "x", 1, MSG_NOSIGNAL), 1);
 	id = rig_send(r, RIG_CONTROL, "cellblock_rollback_request", "{\"name\":\"a\"}", NULL);
 	rig_expect_error(r, RIG_CONTROL, "cellblock_rollback_reply", id, "CheckpointError",
-			 "the copy could not be woken");
+			 "the checkpoint could not be restored");
 	rig_twin_close(&first);
 	rig_twin_close(&named);
 }
