@@ -281,12 +281,6 @@ def some_of(known):
     return split
 
 
-def room(most):
-    """Ports for so many kernels at once: those of one block are too few."""
-    blocks = 1 + most * 5 // (kernels.BLOCK - 1)
-    kernels.PORTS = itertools.chain.from_iterable(zip(*[kernels.own_ports() for _ in range(blocks)]))
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     every = list(dict.fromkeys(name for _, names in PARTS.values() for name in names))
@@ -301,7 +295,7 @@ def main():
     parser.add_argument("--calls", type=int, default=100)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    room(max(*map(int, options.burst.split(",")), options.density, options.kernels * len(PARTS["calls"][1])))
+    kernels.room(max(*map(int, options.burst.split(",")), options.density, options.kernels * len(PARTS["calls"][1])))
     figures, mark = {}, uuid.uuid4().hex
     with tempfile.TemporaryDirectory(prefix="cb-warm-") as name, contextlib.ExitStack() as stack:
         stack.callback(end_zygotes, mark)

@@ -85,3 +85,13 @@ def test_a_module_whose_thread_does_not_stop(start, library):
     await_true("its failure", lambda: w.has_failed(why))
     w.is_told(why)
     assert not any("gave no guest" in kernel.said() for kernel in start.started)
+
+
+@pytest.mark.once
+def test_ports_of_many_kernels(monkeypatch):
+    """What tests/soak/starts.py and tests/bench/warm_start.py start at once: none has bound its ports before the last
+    has got its own."""
+    monkeypatch.setattr(kernels, "PORTS", None)
+    kernels.room(200)
+    ports = [port for _ in range(200) for port in kernels.free_ports(5)]
+    assert len(set(ports)) == len(ports) == 1000

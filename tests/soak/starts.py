@@ -238,6 +238,8 @@ def main(words):
     how.add_argument("--at-once", action="store_true", help="all at the same moment, twice")
     options.add_argument("starts", nargs="?", type=int, default=10000)
     asked = options.parse_args(words)
+    if asked.at_once:
+        kernels.room(asked.starts)
     with tempfile.TemporaryDirectory(prefix="cellblock-starts-") as folder:
         starts = Starts(Path(folder))
         run = starts.faults if asked.faults else starts.at_once if asked.at_once else starts.run
