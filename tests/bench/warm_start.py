@@ -248,10 +248,10 @@ def calls(kinds, options):
 ALONE = ("null", "ipykernel", "xeus-python", "xeus-python-raw", "cold", "warm")
 PARTS = {
     "first": (first, (*ALONE, *(f"{name} pandas" for name in ALONE[1:]))),
-    "burst": (burst, ALONE[1:]),
+    "burst": (burst, ALONE),
     "sessions": (sessions, ALONE),
-    "density": (density, ("ipykernel pandas", "cold pandas", "warm pandas")),
-    "calls": (calls, ("null", "ipykernel", "cold", "cold off", "warm")),
+    "density": (density, tuple(f"{name} pandas" for name in ALONE[1:])),
+    "calls": (calls, (*ALONE[:-1], "cold off", "warm")),
 }
 
 
