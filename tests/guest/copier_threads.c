@@ -1,6 +1,6 @@
 /* Threads for test_copier.py and others, as C libraries have them: one that holds mutexes which know their owner by
- * number, one in a call that no signal ends, one that no signal reaches, one that is busy, one with no room on its stack
- * for a signal's frame, many that use all kinds of locks at random. Built by the test, loaded in the guest. */
+ * number, one in a call that no signal ends, one that no signal reaches, one that is busy, one with no room on its
+ * stack for a signal's frame, many that use all kinds of locks at random. Built by the test, loaded in the guest. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
