@@ -1,28 +1,19 @@
 """Kernels that start cold beside a zygote, or because there can be none: each log says why (docs/warm.md)."""
 
 import contextlib
-import os
 import shutil
 import socket
 import subprocess
 from pathlib import Path
 
 import pytest
-from test_warm import module, warmth  # noqa: F401 (fixtures)
 
 import kernels
-from warmth import Warm, await_true
+from warmth import Warm, await_true, place
 
-pytestmark = [pytest.mark.cellblock_only, pytest.mark.by_root, pytest.mark.usefixtures("no_zygotes_left")]
+pytestmark = [pytest.mark.cellblock_only, pytest.mark.usefixtures("no_zygotes_left")]
 
 WAITING = 1024  # more than any zygote lets wait
-
-
-def folder_of_zygotes():
-    if os.geteuid() == 0:
-        return Path("/run/cellblock/warm")
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(runtime, "cellblock/warm") if runtime else Path(f"/tmp/cellblock-{os.geteuid()}/warm")
 
 
 def wait_at(zygote, stack, most):
@@ -31,13 +22,13 @@ def wait_at(zygote, stack, most):
         waiting = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
         waiting.setblocking(False)
         try:
-            waiting.connect(str(folder_of_zygotes() / zygote.key))
+            waiting.connect(str(place() / zygote.key))
         except BlockingIOError:
             return number
     return most
 
 
-def test_more_starts_than_can_wait(warmth):  # noqa: F811
+def test_more_starts_than_can_wait(warmth):
     """A burst of 200 finds room. Beyond that a start is cold at once, and not only when a zygote has had no turn."""
     w = warmth()
     with contextlib.ExitStack() as stack:
@@ -53,7 +44,7 @@ def test_more_starts_than_can_wait(warmth):  # noqa: F811
 
 
 @pytest.fixture
-def library(module):  # noqa: F811
+def library(module):
     """A module that has loaded the threads of tests/guest/copier_threads.c as `c`, with more lines of code."""
     if shutil.which("cc") is None:
         pytest.skip("no compiler")
