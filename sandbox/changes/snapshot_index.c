@@ -182,7 +182,9 @@ static int make_tables(struct cb_kept *ix, uint32_t buckets)
 	memset(record(ix, tables), 0, bytes);
 	h->tables = tables;
 	h->buckets = buckets;
-	for (uint32_t i = 0; i < had; i++) { /* each node is in the first of the two */
+	if (h->root != 0 && cb_kept_node(ix, h->root)->ino != 0)
+		chain_ino(ix, cb_kept_node(ix, h->root)); /* it has no name */
+	for (uint32_t i = 0; i < had; i++) { /* each other node is in the first of the two */
 		for (cb_slot slot = chains[i], next; slot != 0; slot = next) {
 			next = cb_kept_node(ix, slot)->by_name;
 			chain_node(ix, cb_kept_node(ix, slot));

@@ -180,6 +180,17 @@ def test_a_mapping_outlives_the_descriptor_and_its_process(make):
     assert f.do("open('m').read(1)") == known[3]
 
 
+def test_more_new_names_than_are_known(make):
+    """What keeps them grows meanwhile, and then still knows the uppermost folder, in which they are."""
+    f = make("limit_workspace=67108864")
+    f.snapshot()
+    f.do("[open(f'many{i}', 'w').close() for i in range(1000)]")
+    then, at_then = f.snapshot(), f.do("tree()")
+    f.do("open('many7', 'w').write('7'), os.unlink('many8'), open('new', 'w').close()")
+    f.restore(then)
+    assert f.do("tree()") == at_then
+
+
 def test_more_than_the_kernel_keeps_in_mind(make):
     f = make("limit_workspace=134217728")
     f.do("os.mkdir('many'), open('many/first', 'w').write('1')")

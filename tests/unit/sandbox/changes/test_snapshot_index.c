@@ -90,6 +90,7 @@ static void test_many_names(void **state)
 	char name[32];
 
 	(void)state;
+	cb_kept_set_ino(&it.ix, root(), 2000);
 	for (unsigned i = 0; i < 5000; i++) { /* tables grow */
 		struct cb_node *n;
 
@@ -97,6 +98,7 @@ static void test_many_names(void **state)
 		n = cb_kept_add(&it.ix, root(), name);
 		assert_non_null(n);
 		cb_kept_set_ino(&it.ix, n, 1 + i % 1000);
+		assert_ptr_equal(cb_kept_by_ino(&it.ix, 2000), root());
 	}
 	for (unsigned i = 0; i < 5000; i++) {
 		struct cb_node *n;
