@@ -170,6 +170,8 @@ KERNEL_ATTACKS = {
     ),
     "take in others' orphans": ("plain", "won = libc.prctl(36, 1, 0, 0, 0) == 0"),
     "switch the time stamp counter": ("plain", "won = libc.prctl(26, 1, 0, 0, 0) == 0"),
+    # copies of Python have none of their own: both would take the same events
+    "make a timer that is a descriptor": ("plain", "won = sys_(283, 1, 0) >= 0"),
     "a line discipline": ("plain", "won = in_a_terminal(0x5423) != errno.EPERM"),
     "TIOCLINUX": ("plain", "won = in_a_terminal(0x541c) != errno.EPERM"),
     "deadline scheduling": (

@@ -67,7 +67,10 @@ what programs outside do, so watchers must poll, as `tail -f` does by itself; sp
 absent, and programs copy by reading and writing; memory is never shared by memfd. Programs can load no filters of
 their own, as on a kernel without seccomp (`seccomp` is ENOSYS, PR_SET_SECCOMP and PR_GET_SECCOMP of `prctl` are
 EINVAL): filters lie in memory that is one sum for the whole machine, and where a cell had used that up nobody could
-load one.
+load one. A process that asks to be undumpable (PR_SET_DUMPABLE) is told that it is, and stays as it was: the process
+outside that serves calls must be able to read the paths they name. PR_GET_TID_ADDRESS of `prctl` is allowed for
+copies of Python ([transactions.md](transactions.md)): each of their threads gets again the address at which its end is
+told.
 
 With `workspace.mode` `rw`, and with `network.mode` `none`, some of these are served by a process outside
 ([architecture.md](architecture.md)), which judges the resolved name:
@@ -78,7 +81,7 @@ With `workspace.mode` `rw`, and with `network.mode` `none`, some of these are se
 descriptor, no `O_TMPFILE`, no set-uid file, none with hard links from elsewhere; what \
 others have just made is waited for |
 | `mkdir`, `mkdirat`, `mknod`, `mknodat`, `symlink`, `symlinkat` | a new entry whose name is not protected; no \
-symbolic link to what is protected, or out of the workspace |
+symbolic link to what is protected, or out of the workspace, nor to a folder that has either below it |
 | `link`, `linkat`, `rename`, `renameat` | if both names may be changed; no symbolic link to \
 where it leads out of the workspace |
 | `unlink`, `unlinkat`, `rmdir` | what is not protected |
