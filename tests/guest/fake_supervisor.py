@@ -18,6 +18,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from memory import await_rest
+
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = struct.Struct("<IIIIQII")
 DOWN = {
@@ -81,6 +83,7 @@ SMALL = {
 }
 BIRTH, BREED, WAKE, BRANCH, BORN = 1, 2, 3, 4, 16  # of the control socket, see twin.h
 NOTHING = {"threads": 0, "sockets": 0, "children": 0, "shared_maps": 0, "native": 0, "native_of": ""}
+ROOM = 1 << 30  # bytes
 NUDGE = 0.2
 NUDGE_SIGNAL = 60  # CB_WIRE_NUDGE
 DEADLINE = float(os.environ.get("CELLBLOCK_TEST_DEADLINE", "60"))
@@ -717,3 +720,35 @@ class FakeSupervisor:
         for fd in self.captured:
             if fd not in keep:
                 os.close(fd)
+
+
+class Kept:
+    """A guest whose newest copy alone is kept, as a kernel does."""
+
+    def __init__(self, guest):
+        self.guest, self.twin = guest, None
+        self.pid = guest.process.pid
+
+    def copy(self, room=ROOM):
+        """The number of the copy's process, when that and the guest have done what they do until the next request."""
+        started, before = time.perf_counter(), self.twin
+        self.twin = self.guest.checkpoint(room)
+        self.stood = time.perf_counter() - started  # s until the copy was there
+        self._drop(before)
+        await_rest(self.twin.process.pid)
+        await_rest(self.pid)
+        return self.twin.process.pid
+
+    def drop(self):
+        self._drop(self.twin)
+        self.twin = None
+
+    def _drop(self, twin):
+        if twin:
+            self.guest.twins.remove(twin)
+            twin.drop()
+
+    def woken(self):
+        """The guest has ended, and the copy takes over."""
+        self.guest.take_over(self.twin)
+        self.twin, self.pid = None, self.guest.process.pid

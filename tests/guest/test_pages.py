@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from fake_supervisor import Kept
+from memory import own, rollup, state
+
 MB = 1 << 20
-ROOM = 1 << 30
 SIZE = 128  # MiB
 PAGES = SIZE * MB // 4096
 ARRAY = """
@@ -36,24 +38,11 @@ def delayed(pid):
     return int(Path("/proc/%d/schedstat" % pid).read_text().split()[1]) / 1e9
 
 
-def rollup(pid, name):
-    """MiB."""
-    return int(re.search(name + r": *(\d+) kB", Path("/proc/%d/smaps_rollup" % pid).read_text())[1]) >> 10
-
-
-def own(pid):
-    return rollup(pid, "Private_Dirty")
-
-
 def resident_without_huge_pages(pid):
     """MiB of what has asked for none (proc_pid_smaps(5): "nh")."""
     areas = Path("/proc/%d/smaps" % pid).read_text().split("\nVmFlags:")
     return sum(int(re.search(r"^Rss: *(\d+) kB", area, re.M)[1]) >> 10
                for area, flags in zip(areas, areas[1:]) if "nh" in flags.split("\n")[0].split())
-
-
-def state(pid):
-    return Path("/proc/%d/stat" % pid).read_text().rsplit(")", 1)[1].split()[0]
 
 
 def stop_at_work(pid):
@@ -69,33 +58,7 @@ def stop_at_work(pid):
     raise AssertionError("it does not copy")
 
 
-def await_rest(pid):
-    """Until it waits for what comes next: three looks in a row that find it asleep, with all that it has."""
-    end, calm, had = time.monotonic() + 60, 0, None
-    while calm < 3:
-        have = own(pid)
-        calm = calm + 1 if state(pid) == "S" and have == had else 0
-        had = have
-        assert time.monotonic() < end, "it comes to no end"
-        time.sleep(0.01)
-
-
-class Session:
-    """A guest whose newest copy alone is kept, as a kernel does."""
-
-    def __init__(self, guest):
-        self.guest, self.twin = guest, None
-        self.pid = guest.process.pid
-
-    def copy(self, room=ROOM):
-        before, self.twin = self.twin, self.guest.checkpoint(room)
-        if before:
-            self.guest.twins.remove(before)
-            before.drop()
-        await_rest(self.twin.process.pid)
-        await_rest(self.pid)
-        return self.twin.process.pid
-
+class Session(Kept):
     def faults_of(self, code):
         before = faults(self.pid)
         result = self.guest.run(code)
@@ -119,8 +82,7 @@ class Session:
         self.guest.start("import os; os._exit(3)")
         with pytest.raises(EOFError):
             self.guest.finish()
-        self.guest.take_over(self.twin)
-        self.twin, self.pid = None, self.guest.process.pid
+        self.woken()
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 from rawclient import DEADLINE, Client
 
 NAME = os.environ.get("CELLBLOCK_TEST_KERNEL", "cellblock")
+LINUX = tuple(int(n) for n in os.uname().release.split(".")[:2])
 BLOCK = 500  # ports that a run of tests has for itself
 PORTS = None  # own_ports(), once one was wanted
 
