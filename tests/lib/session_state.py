@@ -4,6 +4,8 @@ the ways to fail.
 Role: cells, as text. Used by tests/guest/test_twins.py and tests/transactions. CHECK can be run once per PROGRAM.
 """
 
+import re
+
 PROGRAM = """
 import collections, contextvars, hashlib, itertools, math, os, random, re, sqlite3, struct, threading, weakref
 class Thing: pass
@@ -110,3 +112,14 @@ def bad_notebook():
 
 # so that each of them ends soon, and the good ones are in time however busy the machine is
 BAD_LIMITS = {"timeout.cpu": 1, "timeout.grace": 0.3, "limits.memory": "300M", "limits.pids": 100}
+
+
+DEAR = 10  # ms: docs/transactions.md
+NO_TWIN = re.compile(r"no twin was made behind cell \[(\d+)\](?:: it would delay the next by ([0-9.]+) ms)?")
+
+
+def without_a_twin(log):
+    """Numbers of the cells behind which mode `auto` made none, by the kernel's log, which says what one would cost."""
+    said = NO_TWIN.findall(log)
+    assert all(ms and float(ms) >= DEAR for _, ms in said), said
+    return {int(number) for number, _ in said}

@@ -1,10 +1,12 @@
 """A cell that was answered is not undone by the failure of the next, also if that one was sent in the same breath."""
 
-import re
+import ast
+import time
 
 import pytest
 
 import kernels
+from session_state import without_a_twin
 from widgets import counting_comm
 
 pytestmark = [pytest.mark.cellblock_only("no other kernel does this"), pytest.mark.once]
@@ -13,7 +15,7 @@ DIE = "import os; os._exit(1)"
 # Who asks at once for the next cell gives no time for a twin: nothing here is awaited before all is sent.
 POLICIES = {"auto": [], "agent": ["--policy", "agent", "--set", "limits.cpu=0"]}
 PYTHONS = ["small", "the kernelspec's"]
-DEAR = re.compile(r"no twin was made behind cell \[(\d+)\]")
+FILES, DEADLINE = 5000, 60
 WITHOUT_A_NUMBER = {"silent": {"silent": True}, "not stored": {"store_history": False}}
 
 
@@ -34,7 +36,7 @@ def undone(c, died, alone):
     numbers, own = died.about["undone"], died.content["execution_count"]
     if alone:
         assert numbers == [own], died.content
-    dear = {int(n) for n in DEAR.findall(c.kernel.said())}
+    dear = without_a_twin(c.kernel.said())
     assert numbers == [own] or (numbers[-1] == own and dear >= set(numbers[:-1])), (died.content, dear)
     return numbers
 
@@ -113,6 +115,38 @@ def test_a_copy_that_is_dear_is_told(start):
         assert c.run(touch).ok
     *_, bad = send_all(c, [*[touch] * 4, DIE])
     assert len(undone(c, bad, alone=False)) > 1
+
+
+def await_twin(c, before):
+    """One that was not there before."""
+    end = time.monotonic() + DEADLINE
+    while not set(c.kernel.named("cellblock-twin")) - before:
+        assert time.monotonic() < end, "no twin is made"
+        time.sleep(0.01)
+
+
+def test_beside_many_files(start):
+    """Nobody touches them, and a copy looks at what was touched alone, from Linux 6.16 on: in an overlay, too, it costs
+    little (tests/jail/test_snapshot_looks.py)."""
+    c = logs(start, "small", "--set", "workspace.mode=overlay")
+    assert c.run(f"import os\nfor i in range({FILES}): open(f'many{{i}}', 'w').close()").ok
+    for _ in range(4):  # of the copies in these pauses the last knows what one costs when nothing was touched
+        before = set(c.kernel.named("cellblock-twin"))
+        assert c.run("log = []").ok
+        await_twin(c, before)
+    steps = [f"open('step{n}', 'w').close(); {step(n)}" for n in range(9)]
+    die = "os.unlink('many7'); " + DIE
+    *good, bad = send_all(c, [*steps[:6], die])
+    assert all(each.ok for each in good)
+    kept = list(range(7 - len(undone(c, bad, alone=kernels.LINUX >= (6, 16)))))
+    assert "all variables and files are" in bad.content["evalue"], bad.content
+    answers = send_all(c, [code for each in steps[6:] for code in (each, die)])
+    for n, (good, bad) in enumerate(zip(answers[::2], answers[1::2]), 6):
+        assert good.ok and "all variables and files are" in bad.content["evalue"], bad.content
+        kept += [n] * (len(undone(c, bad, alone=False)) == 1)  # files that went back are looked at once more
+    assert ast.literal_eval(c.run("log").result) == kept
+    there = c.run("names = os.listdir(); sorted(n for n in names if 'step' in n), sum('many' in n for n in names)")
+    assert ast.literal_eval(there.result) == ([f"step{n}" for n in kept], FILES)
 
 
 WORK = """

@@ -9,7 +9,7 @@ import re
 import nbformat
 import pytest
 from kernels import NAME
-from session_state import BAD_LIMITS, bad_notebook
+from session_state import BAD_LIMITS, bad_notebook, without_a_twin
 
 pytestmark = [pytest.mark.cellblock_only("transactions"), pytest.mark.once]
 
@@ -21,9 +21,6 @@ def undone(cell):
     many = re.search(r"cells \[(\d+)\] to \[(\d+)\] are undone", said[0])
     one = re.search(r"before cell \[(\d+)\]", said[0])
     return range(int(many[1]), int(many[2]) + 1) if many else [int(one[1])]
-
-
-DEAR = re.compile(r"no twin was made behind cell \[(\d+)\]")
 
 
 @pytest.mark.parametrize("mode", ["always", "auto"])
@@ -45,7 +42,7 @@ def test_bad_notebook(tmp_path, mode, monkeypatch, capfd):
     client.execute()
     assert [cell.execution_count for cell in notebook.cells] == list(range(1, len(cells) + 1))
     nbformat.validate(notebook)
-    dear, gone = {int(n) for n in DEAR.findall(capfd.readouterr().err)}, set()
+    dear, gone = without_a_twin(capfd.readouterr().err), set()
     for cell, (_, fails) in zip(notebook.cells, cells):
         more = set(undone(cell)) if fails else set()
         gone |= more
