@@ -41,7 +41,20 @@ LIBRARIES = {
     "for i in range(99)))",
     "dask": "import dask\ndef work(): return dask.compute(sum(dask.delayed(abs)(i) for i in range(50)), "
     "scheduler='threads')[0]",
-    "tqdm": "import io, tqdm\ndef work(): return sum(tqdm.tqdm(range(99), file=io.StringIO(), mininterval=0))",
+    # its monitor, a thread, looks after a bar that would not show itself for long, and takes that from it
+    "tqdm": "import io, time, tqdm; tqdm.tqdm.monitor_interval = 0.01\n"
+    "def bar(): return tqdm.tqdm(range(99), file=io.StringIO(), maxinterval=0.01, miniters=1000)\n"
+    "first = bar(); monitor = tqdm.tqdm.monitor\ndef work():\n    b = bar()\n"
+    "    end = time.monotonic() + 30\n    while b.miniters > 1 and time.monotonic() < end: time.sleep(0.001)\n"
+    "    return b.miniters, sum(b), tqdm.tqdm.monitor is monitor, monitor.is_alive()",
+    # what it has of connections is dead each time
+    "requests": "import http.server, requests, threading\nclass Answer(http.server.BaseHTTPRequestHandler):\n"
+    "    protocol_version = 'HTTP/1.1'\n    def do_GET(self):\n"
+    "        self.send_response(200), self.send_header('Content-Length', '2'), self.end_headers()\n"
+    "        self.wfile.write(b'ok')\n    def log_message(self, *_): pass\n"
+    "server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Answer)\n"
+    "threading.Thread(target=server.serve_forever, daemon=True).start(); session = requests.Session()\n"
+    "def work(): return [session.get('http://127.0.0.1:%d/' % server.server_port, timeout=60).text for _ in range(3)]",
     "torch": "import torch; a = torch.arange(640000.).reshape(800, 800) / 640000\n"
     "def work(): return round(float((a @ a).sum()))",
     "jax": "import jax, jax.numpy as jnp; f = jax.jit(lambda a: (a @ a).sum())\n"
@@ -137,6 +150,15 @@ def work():
     return said + [call(each.getsockname()[1]) for each in (woken, upper.sockets[0])]
 """
 
+CLUSTER = """
+import dask.distributed, logging
+logging.getLogger("distributed").setLevel("CRITICAL")
+def begin():
+    return dask.distributed.Client(n_workers=1, threads_per_worker=1, processes=%s, dashboard_address=None)
+def work(n, patience=60): return client.submit(abs, -n).result(patience)
+client = begin()
+"""
+
 ZMQ = """
 import threading, zmq
 def begin():
@@ -160,15 +182,17 @@ for name in sys.argv[1:]:
     except ImportError: pass
 """
 THERE = subprocess.run(
-    [PYTHON or sys.executable, "-c", FIND, *LIBRARIES, "grpc", "zmq"], check=True, capture_output=True, text=True
+    [PYTHON or sys.executable, "-c", FIND, *LIBRARIES, "distributed", "grpc", "zmq"],
+    check=True,
+    capture_output=True,
+    text=True,
 ).stdout.split()
 
 
-def test_all_are_there():
-    """Which of them the tests below are about."""
-    absent = {*LIBRARIES, "grpc", "zmq"} - set(THERE)
-    if absent:
-        pytest.skip("not there: " + ", ".join(sorted(absent)))
+# Each, also those that are not there; the other tests are about those that are.
+EACH = [
+    pytest.param(each, marks=pytest.mark.skipif(each not in THERE, reason=f"no {each} there")) for each in LIBRARIES
+]
 
 
 @pytest.fixture(params=[each for each in THERE if each in LIBRARIES])
@@ -194,6 +218,7 @@ def used(session, library):
     return c, value.result
 
 
+@pytest.mark.parametrize("library", EACH)
 def test_it_goes_on(used, library):
     c, value = used
     for how in DEATHS:
@@ -236,6 +261,24 @@ def test_a_pool_beside_what_spawn_and_forkserver_use(session):
 
 
 @pytest.mark.skipif("grpc" not in THERE, reason="no grpc there")
+def test_grpc_in_a_branch(session):
+    """The main line has the port: what calls there comes to that, from both sides, again and again."""
+    c = session
+    assert c.run(GRPC).ok and c.run("call(b'ab', timeout=60)").result == "b'abab'"
+    for _ in range(2):
+        made = c.request("cellblock_branch_request", {}, channel="control").content
+        again = "call(%r, timeout=60, wait_for_ready=True)"
+        header = c.header("execute_request", subshell_id=made["subshell_id"])
+        cell = c.start(again % b"branch", header=header)
+        assert c.run(again % b"main", timeout=90).result == "b'mainmain'"
+        there = c.finish(cell, 90)
+        assert there.result == "b'branchbranch'", there.content
+        ended = c.request("delete_subshell_request", {"subshell_id": made["subshell_id"]}, channel="control").content
+        assert ended["status"] == "ok", ended
+    assert c.run("call(b'ab', timeout=60)").result == "b'abab'"
+
+
+@pytest.mark.skipif("grpc" not in THERE, reason="no grpc there")
 def test_grpc_serves_on(session):
     """Connections do not come back, which is said; the server listens again, and the client connects by itself."""
     c = session
@@ -270,6 +313,30 @@ def test_servers_listen_again(session):
     again = "servers[0] = http.server.ThreadingHTTPServer(('127.0.0.1', servers[0].server_port), Hello)\n"
     again += "threading.Thread(target=servers[0].serve_forever, daemon=True).start(); work()"
     assert c.run(again).result == served
+
+
+@pytest.mark.skipif("distributed" not in THERE, reason="no distributed there")
+def test_a_cluster_of_dask_goes_on(session):
+    """LocalCluster of processes: what works is dead, is missed, and made anew by the cluster itself."""
+    c = session
+    assert c.run(CLUSTER % True, timeout=90).ok and c.run("work(7)", timeout=90).result == "7"
+    for how in DEATHS:
+        assert die(c, how).about["state"] == "restored"
+        again = c.run("work(8)", timeout=90)
+        assert again.result == "8", again.content
+
+
+@pytest.mark.skipif("distributed" not in THERE, reason="no distributed there")
+def test_a_cluster_of_dasks_threads_is_made_anew(session):
+    """It looks at its process's number: docs/transactions.md."""
+    c = session
+    assert c.run(CLUSTER % False, timeout=90).ok and c.run("work(7)", timeout=90).result == "7"
+    for how in "exit", "segfault":
+        assert die(c, how).about["state"] == "restored"
+        late = c.run("work(8, 3)", timeout=90)
+        assert late.content.get("ename") in ("ValueError", "TimeoutError"), late.content
+        anew = c.run("client = begin(); work(9)", timeout=90)
+        assert anew.result == "9", anew.content
 
 
 @pytest.mark.skipif("zmq" not in THERE, reason="no zmq there")
