@@ -2,12 +2,14 @@
 """What a twin costs: how long the guest stands still, what copying costs the next cell, how long a take-over lasts; and
 what branches cost: how long one takes to make, and the memory of many.
 
-usage: twins.py [--python EXE] [--runs N] [--json FILE] [--megabytes N,…] [--branches N] [--jail] [--import NAME,…]
+usage: twins.py [--python EXE] [--runs N] [--json FILE] [--megabytes N,…] [--room N] [--branches N] [--jail]
+                [--import NAME,…]
 
 Branches are those of a whole kernel. For the rest it drives a guest without a jail (tests/guest/fake_supervisor.py), so
-that only fork and memory are timed. With --jail only take-overs of a whole kernel are timed, from the hard stop to the
-twin's first word, as the log has them. Medians; nothing is asserted. A heap of N MB is half one array, half small
-objects, if numpy is there; else all small objects.
+that only fork and memory are timed. A twin may itself copy --room MB of what is large (guest/copier/pages.c), and each
+cell waits until it has; with 0 cells copy for themselves, as where memory is short. With --jail only take-overs of a
+whole kernel are timed, from the hard stop to the twin's first word, as the log has them. Medians; nothing is asserted.
+A heap of N MB is half one array, half small objects, if numpy is there; else all small objects.
 """
 
 import argparse
@@ -26,7 +28,8 @@ for name in "guest", "lib":
 
 import kernels  # noqa: E402
 import psutil  # noqa: E402
-from fake_supervisor import FakeSupervisor, build_guest  # noqa: E402
+from fake_supervisor import FakeSupervisor, Kept, build_guest  # noqa: E402
+from memory import own, rollup  # noqa: E402
 from rawclient import Client  # noqa: E402
 
 OBJECT = 96  # bytes of a small dict's share in the list below, about
@@ -42,35 +45,45 @@ def fill(megabytes):
     )
 
 
-def timed(guest, code):
+def timed(kept, code):
     started = time.perf_counter()
-    result = guest.run(code)
+    result = kept.guest.run(code)
     assert result.ok, result.error
     return 1000 * (time.perf_counter() - started)
 
 
-def measure(guest, runs):
+def settle(kept, code, room):
+    """What a cell writes to is put into huge pages some hundredths of a second at a time, after each copy."""
+    huge = calm = 0
+    while calm < 3:
+        timed(kept, code)
+        kept.copy(room)
+        now = rollup(kept.pid, "AnonHugePages")
+        calm = 0 if now > huge else calm + 1
+        huge = max(now, huge)
+
+
+def measure(guest, runs, room):
+    """A cell beside no twin, and the same again and again, each time with a new one that has come to rest."""
+    kept = Kept(guest)
     figures = {name: [] for name in ("still_ms", "walk_ms", "walk_after_ms", "touch_ms", "touch_after_ms", "wake_ms")}
-
-    def note(name, value):
-        figures[name].append(value)
-
+    figures["own_mb"] = []
+    for code in ("walk", "touch"):
+        settle(kept, code + "()", room)
+        for _ in range(runs):
+            figures["own_mb"].append(own(kept.copy(room)))
+            figures["still_ms"].append(1000 * kept.stood)
+            figures[code + "_after_ms"].append(timed(kept, code + "()"))
+        kept.drop()
+        timed(kept, code + "()")
+        figures[code + "_ms"] += [timed(kept, code + "()") for _ in range(runs)]
     for _ in range(runs):
-        for code in ("walk", "touch"):
-            timed(guest, code + "()")
-            note(code + "_ms", timed(guest, code + "()"))
-            started = time.perf_counter()
-            twin = guest.checkpoint()
-            note("still_ms", 1000 * (time.perf_counter() - started))
-            note(code + "_after_ms", timed(guest, code + "()"))
-            guest.twins.remove(twin)
-            twin.drop()
-        twin = guest.checkpoint()
-        os.kill(guest.process.pid, signal.SIGKILL)
+        kept.copy(room)
+        os.kill(kept.pid, signal.SIGKILL)
         guest.process.wait()
         started = time.perf_counter()
-        guest.take_over(twin, kill=False)
-        note("wake_ms", 1000 * (time.perf_counter() - started))
+        kept.woken()
+        figures["wake_ms"].append(1000 * (time.perf_counter() - started))
     return {name: round(statistics.median(values), 2) for name, values in figures.items()}
 
 
@@ -135,6 +148,7 @@ def main():
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--megabytes", default="0,50,1024,4096")
+    parser.add_argument("--room", type=int, default=8192)
     parser.add_argument("--branches", type=int, default=100)
     parser.add_argument("--jail", action="store_true")
     parser.add_argument("--import", dest="modules", default="")
@@ -150,13 +164,14 @@ def main():
                 continue
             guest = FakeSupervisor(options.python, guest_dir, folder).wait_hello()
             assert guest.run(session).ok
-            found[megabytes] = measure(guest, options.runs)
+            found[megabytes] = {"room_mb": options.room, **measure(guest, options.runs, options.room << 20)}
             guest.close()
             if options.branches:
                 found[megabytes].update(
                     measure_branches(Path(folder) / f"kernel{megabytes}", session, options.branches)
                 )
-            print("%5d MB  %s" % (megabytes, "  ".join("%s %.2f" % item for item in found[megabytes].items())))
+            who = "the twin copies" if options.room else "cells copy"
+            print("%5d MB, %s  " % (megabytes, who), "  ".join("%s %.2f" % item for item in found[megabytes].items()))
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
 
