@@ -338,3 +338,30 @@ def test_lines_that_are_taken_out_at_the_end_are_noticed(start, log):
     cut = of(events(log), "cut")
     assert [c["last"] for c in cut] == [hashlib.sha256(lines[-1].rstrip(b"\n")).hexdigest()]
     assert "lines were changed or taken out" in k.said()
+
+
+def test_a_log_that_stands_still_costs_no_request_its_answer(start, log):
+    """Somebody holds a lock on it for ever, and the thread that writes it waits for that; also not the kernel's end."""
+    k = start(args=["--set", f"audit.file={log}"])
+    c = k.client
+    assert c.run("1").ok
+    wait_for(log, "cell_end")
+    written = log.read_bytes()
+    with open(log) as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        first = c.start("print('runs', flush=True)\nimport time; time.sleep(600)")
+        cells = [c.start(f"{i}", stop_on_error=False) for i in range(10)]
+        c.says(first, "runs")
+        assert c.request("interrupt_request", {}, channel="control").content["status"] == "ok"
+        assert c.finish(first).content["ename"] == "KeyboardInterrupt"
+        assert [c.finish(cell).content["status"] for cell in cells] == ["aborted"] * 10
+        cells = [c.start(f"{i}") for i in range(10)]
+        for channel in ("shell", "control"):
+            command = c.send("cellblock_run_request", {"argv": ["true"]}, channel=channel)
+            assert c.reply(command, channel).content["returncode"] == 0
+            c.until_idle(command)
+        assert [c.finish(cell).result for cell in cells] == [str(i) for i in range(10)]
+        assert log.read_bytes() == written, "its thread waits"
+        k.stop()
+    assert "the last lines may be lost, the file is busy" in k.said()
+    assert audit(log).returncode == 0

@@ -149,6 +149,27 @@ def test_a_locked_database_costs_no_request_its_answer(start, tmp_path):
 
 
 @pytest.mark.cellblock_only
+def test_a_kernel_ends_while_its_database_is_locked(start, tmp_path):
+    """What waits is answered before that, and what it can't write it says."""
+    db = tmp_path / "history.sqlite"
+    k = start(args=[f"--HistoryManager.hist_file={db}"])
+    c = k.client
+    other = sqlite3.connect(db, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    cells = [c.start(f"line = {i}") for i in range(10)]
+    asked = [c.send("history_request", {"hist_access_type": "tail", "n": 3}) for _ in range(10)]
+    assert all(c.finish(cell).ok for cell in cells)
+    for each in asked:
+        assert c.reply(each).content["status"] == "ok"
+        c.until_idle(each)
+    k.stop()
+    assert "history: 10 lines were not written, the database is locked" in k.said()
+    assert other.execute("SELECT count(*) FROM history").fetchone() == (0,)
+    other.execute("ROLLBACK")
+    other.close()
+
+
+@pytest.mark.cellblock_only
 def test_a_broken_history_file_does_not_stop_the_kernel(start, tmp_path):
     db = tmp_path / "history.sqlite"
     db.write_bytes(b"this is no database" * 1000)
