@@ -575,6 +575,64 @@ static void test_a_loss_is_not_made_good(void **state)
 	rig_twin_close(&copy);
 }
 
+static void expect_undone(const struct rig_msg *m, int64_t first_told, int64_t last, int64_t before)
+{
+	json_t *undone = rig_about(m, "undone");
+	size_t n = json_array_size(undone);
+
+	assert_int_equal(n, last - first_told + 1);
+	assert_int_equal(json_integer_value(json_array_get(undone, 0)), first_told);
+	assert_int_equal(json_integer_value(json_array_get(undone, n - 1)), last);
+	assert_int_equal(json_integer_value(rig_about(m, "undone_before")), before);
+	assert_true(before > 0 || rig_about(m, "undone_before") == NULL);
+	assert_int_equal(json_integer_value(rig_about(m, "restored_to")), 1);
+}
+
+/* Where copies are dear there may be any number: the youngest are listed, those before them counted, and the first is
+ * named as long as it is known. */
+static void test_many_cells_behind_one_state(void **state)
+{
+	static const struct {
+		int64_t ran; /* behind the state, before the one that fails */
+		int64_t before;
+		const char *words;
+	} cases[] = {
+		{ CB_UNDO_LOG_TOLD - 1, 0, "before cell [2]; cells [2] to [1001] are undone" },
+		{ CB_UNDO_LOG_TOLD + 5, 6, "before cell [2]; cells [2] to [1007] are undone" },
+		{ CB_UNDO_LOG_MAX - 2, 98999, "before cell [2]; cells [2] to [100000] are undone" },
+		{ CB_UNDO_LOG_MAX + 7, 99008,
+		  "before the first cell after [1]; 100008 cells up to [100009] are undone" },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct rig *r = *state = rig_twins_up(CB_MODE_AUTO);
+		struct rig_twin old = rig_twin(r), t, copy;
+		int64_t *number = &r->k.shells.execution.number, last = cases[i].ran + 2;
+		uint64_t request;
+
+		rig_cell(r, "a");
+		t = rig_twin(r);
+		rig_twins_dear(r);
+		for (int64_t n = 0; n < cases[i].ran; n++)
+			cb_twins_touched(&r->k.transactions, CB_SPAN("\"b\""), ++*number);
+		const char *id = rig_begin(r, "bad", &request);
+
+		assert_int_equal(*number, last);
+		rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+		copy = rig_twin_comes_back(r, &t);
+		rig_expect_error(r, RIG_IOPUB, "error", id, "KernelDiedError", cases[i].words);
+		struct rig_msg m = rig_take(r, RIG_SHELL, "execute_reply", id);
+
+		assert_non_null(strstr(rig_text(&m, "evalue"), cases[i].words));
+		expect_undone(&m, last - (CB_UNDO_LOG_TOLD - 1), last, cases[i].before);
+		rig_msg_free(&m);
+		rig_twin_close(&old);
+		rig_twin_close(&copy);
+		rig_teardown(state);
+	}
+	*state = NULL;
+}
+
 static void completed(struct cb_tools *tools, uint64_t id, uint64_t cell)
 {
 	struct cb_called c = { .id = id, .cell = cell, .number = (int64_t)cell, .tool = "pay" };
@@ -632,6 +690,7 @@ int main(void)
 		T(test_dies_of_itself_and_is_not_used),
 		T(test_a_loss_is_not_made_good),
 		T(test_calls_of_two_losses),
+		T(test_many_cells_behind_one_state),
 		T(test_none_is_woken_for_a_shutdown),
 		T(test_a_command_ends_with_one_that_is_looked_at),
 		T(test_it_wakes_behind_slow_clients),
