@@ -209,11 +209,14 @@ def ask_of_each_kind(c, *argv):
 
 
 FATAL = [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS]
+QUEUE_MOVES = "while what waits begins"
 BROKER_DIES = {  # what runs meanwhile; None = a copy is being made, which takes its time
     "while a cell runs": "print('running', flush=True)\nimport time; time.sleep(600)",
+    QUEUE_MOVES: "print('running', flush=True)\nimport time; time.sleep(600)",
     "while a cell awaits": "print('running', flush=True)\nimport asyncio; await asyncio.sleep(600)",
     "between cells": None,
 }
+MOMENTS = dict(zip(FATAL, (0, 0.002, 0.006, 0.02)))  # s after the interrupt that makes the queue move
 
 
 @pytest.mark.parametrize("number", FATAL)
@@ -241,6 +244,11 @@ def test_everything_is_answered_when_the_broker_dies(start, when, number):
             sent[branches.start_in(c, where, "import time; time.sleep(600)", stop_on_error=False)] = "shell"
     sent |= ask_of_each_kind(c, "sleep", "600")
     broker, = (p for p in psutil.Process(k.pid).children() if p.name() == "cellblock-jail")  # a wheel's cache writer
+    if when == QUEUE_MOVES:
+        sent[c.send("interrupt_request", {}, channel="control")] = "control"
+        end = time.monotonic() + MOMENTS[number]
+        while time.monotonic() < end:  # no event is awaited: what happens meanwhile is what is tried
+            pass
     broker.send_signal(number)
     assert k.wait() == 1, "servers restart a kernel that ended so"
     c.poller.unregister(k.pidfd)  # what it has said may still be on its way to the client's own threads
