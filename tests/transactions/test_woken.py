@@ -181,6 +181,44 @@ def test_files_are_those_of_the_state_that_works(start):
     assert c.run("open('f').read()").result == "'1'"
 
 
+# What aborts in a copy as soon as it is used, and not before.
+USED = """
+process = os.getpid()
+
+def use():
+    return 'used' if os.getpid() == process else os.abort()
+"""
+
+
+@pytest.mark.parametrize("mode", ["auto", "always"])
+def test_the_next_cell_dies_of_the_state(start, mode):
+    """That is taken for the cell's own doing: each time it alone is undone. The way out is to undo what cells did."""
+    c = start(args=["--set", f"transactions.mode={mode}"]).client
+    assert c.run("import os; x = [1]").ok
+    assert c.run(USED + "x.append(2)").ok and c.run("use()").result == "'used'"
+    assert c.run("x.append(3); " + DIE).about["state"] == "restored"
+    for _ in range(2):
+        failed = c.run("x.append(4); use()")
+        number = failed.content["execution_count"]
+        assert (failed.about["state"], failed.about["undone"]) == ("restored", [number]), failed
+        assert f"all variables are as they were before cell [{number}]" in failed.content["evalue"], failed
+        assert "when it was woken" not in failed.content["evalue"], failed
+        assert failed.about["restored_to"] == number - 1
+    assert c.run("x, process == os.getpid()").result == "([1, 2], False)"
+
+
+def test_undo_leads_out_of_a_state_that_kills_each_cell(start):
+    c = start(args=["--set", "transactions.mode=always"]).client
+    assert c.run("import os; x = [1]").ok
+    assert c.run(USED + "x.append(2)").ok
+    for code in (DIE, "use()", "use()"):
+        assert c.run(code).about["state"] == "restored"
+    undone = c.run("%undo")
+    assert (undone.about["state"], undone.about["restored_to"]) == ("restored", 1), undone
+    assert c.run("x, 'use' in globals()").result == "([1], False)"
+    assert c.run(USED + "use()").ok and c.run("use()").result == "'used'"
+
+
 # A subshell's thread comes to say something while the state is kept, and says it where that goes on.
 SAYS = """
 import os, sys, time
