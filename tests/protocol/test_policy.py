@@ -77,6 +77,22 @@ def test_words_that_are_not_known_name_the_nearest(folder):
         assert said.returncode == 2 and f'"{near}"' in said.stderr, said.stderr
 
 
+@pytest.mark.parametrize("args", [["--policy", "nonsense"], ["--set", "no.such=1"], ["--set", "limits.pids=x"]])
+def test_a_kernel_with_a_wrong_policy_answers_with_the_error(start, args):
+    """A frontend shows what a cell says, and not why a kernel did not start."""
+    k = start(args=args)
+    word = args[-1].partition("=")[0]
+    for _ in range(2):
+        cell = k.client.run("open('ran', 'w')")
+        assert cell.content["ename"] == "IsolationError" == cell.error["ename"], cell
+        assert word in cell.error["evalue"], cell
+    reply = k.client.request("cellblock_run_request", {"argv": ["touch", "ran"]}).content
+    assert (reply["status"], reply["ename"]) == ("error", "IsolationError") and word in reply["evalue"], reply
+    assert not (k.workspace / "ran").exists()
+    k.stop()
+    assert k.process.returncode == 0
+
+
 def test_never_from_the_workspace(folder):
     work = folder / "work"
     (work / "mine.json").write_text("{}")
