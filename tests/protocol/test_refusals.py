@@ -99,6 +99,22 @@ def test_a_notebook_in_a_project(start, project):
     assert sorted(p.name for p in project.iterdir()) == ["data", "nb", "pyproject.toml", "utils.py"]
 
 
+def test_words_do_not_tell_whether_there_is_such_a_file(start, project):
+    """Nothing of the host is told: of a path outside the same is said, whatever lies there."""
+    c = start(workspace=project / "nb").client
+
+    def told(code, name):
+        cell = c.run(code.format(name))
+        words = said(cell) if cell.error else cell.text("stderr") + cell.text()
+        error = [cell.error[each] for each in ("ename", "evalue")] if cell.error else []
+        return [word.replace(name, "NAME") for word in (*error, *re.findall(r"^\[cellblock\].*$", words, re.M))]
+
+    for code in ("open('../{}')", "import os; os.listdir('../{}')", "open('../{}', 'w')", "%run ../{}", "!cat ../{}"):
+        for there, missing in (("data/x.csv", "data/y.csv"), ("utils.py", "other.py"), ("data", "dato")):
+            words = told(code, there)
+            assert f"{project}/NAME lies outside" in words[-1] and words == told(code, missing), (code, words)
+
+
 def test_a_project_is_the_workspace(start, project):
     c = start(workspace=project / "nb", args=["--set", "workspace.path=project"]).client
     assert c.run("import os\nos.getcwd()").result == repr(str(project / "nb"))
