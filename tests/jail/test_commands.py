@@ -656,15 +656,21 @@ class Commands(unittest.TestCase):
     def test_parents_of_the_workspace_are_read_only(self):
         try_out = "for d in .. ../..; do echo x > $d/out.txt || mkdir $d/folder || mv $d/proj $d/p; done; echo y > in"
         for parent in ("/tmp", "/var/tmp", str(self.home)):
-            with tempfile.TemporaryDirectory(prefix="cb-project-", dir=parent) as folder:
-                project, nb = self.make_project(Path(folder))
-                os.chmod(folder, 0o755)
-                done = self.good("run", "sh", "-c", f"{try_out}; pwd; find {folder}", cwd=nb)
-                self.assertGreaterEqual(done.stderr.count("Read-only file system"), 4, done.stderr)
-                found = [folder, f"{folder}/group", str(project), str(nb), f"{nb}/in"]
-                self.assertEqual(done.stdout.split(), [str(nb), *found])
-                self.assertEqual((nb / "in").read_text(), "y\n")
-                self.good("run", "sh", "-c", "echo x > /tmp/a && echo x > /var/tmp/b && test -e /tmp/b", cwd=nb)
+            for mode in ("rw", "overlay", "tmpfs"):
+                with tempfile.TemporaryDirectory(prefix="cb-project-", dir=parent) as folder:
+                    project, nb = self.make_project(Path(folder))
+                    os.chmod(folder, 0o755)
+                    how = ("run", "--set", f"workspace.mode={mode}")
+                    done = self.good(*how, "sh", "-c", f"{try_out}; pwd; find {folder}", cwd=nb)
+                    self.assertGreaterEqual(done.stderr.count("Read-only file system"), 4, done.stderr)
+                    found = [folder, f"{folder}/group", str(project), str(nb), f"{nb}/in"]
+                    self.assertEqual(done.stdout.split(), [str(nb), *found])
+                    if mode == "rw":
+                        self.assertEqual((nb / "in").read_text(), "y\n")
+                    else:
+                        self.assertEqual(list(nb.iterdir()), [])
+                    everywhere = "echo x > /tmp/a && echo x > /var/tmp/b && test -e /tmp/b"
+                    self.good(*how, "sh", "-c", everywhere, cwd=nb)
 
     def test_an_interpreter_below_var_tmp(self):
         with tempfile.TemporaryDirectory(prefix="cb-project-", dir="/var/tmp") as folder:
@@ -727,6 +733,23 @@ class Commands(unittest.TestCase):
         self.assertEqual("in no list of ours" in text, told["kernel_is_old"] is None)
         if "of version 2 has no memory and pids" in told["cgroups"]:  # where systemd has nothing to give to its users
             self.assertNotIn("systemd user session", text)
+
+    def test_doctor_tells_what_is_missing(self):
+        """That alone: a wall that holds is not among it."""
+        hosts = {"no-notifier": "calls served by name", "old-proc": "new /proc", "docker": "user namespace"}
+        for host, lacks in hosts.items():
+            with self.subTest(host=host):
+                like = [f"{BUILD}/tests/host-like", host, CELLBLOCK, "doctor"]
+                how = {"env": self.env, "cwd": self.work, "capture_output": True, "text": True, "timeout": 60}
+                text = subprocess.run(like, **how).stdout
+                told = json.loads(subprocess.run([*like, "--json"], **how).stdout)
+                missing = text.partition("What is missing\n")[2].partition("\nWhat was tried\n")[0]
+                refused = {t["name"]: t for t in told["trials"] if t["result"] == "refused"}
+                self.assertIn(lacks, refused, told)
+                named = set(re.findall(r"^  (\S.*?) \(", missing, re.M)) - {"a kernel without known holes"}
+                self.assertEqual(named, set(refused), text)
+                for trial in refused.values():
+                    self.assertIn(f"    cause  {trial['cause']}\n    cure   {trial['cure']}\n", missing)
 
     def test_doctor_on_a_kernel_that_no_list_speaks_of(self):
         """That is not the same as a good one."""
