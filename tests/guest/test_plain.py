@@ -99,3 +99,12 @@ def test_the_text_of_exit_asks_for_nothing(guest):
     for code in ("[exit]", "str(quit)", "print(exit)"):
         shown = guest.run(code)
         assert "() to exit" in shown.stdout + str(shown.result) and shown.reply["payload"] == []
+
+
+def test_a_raw_display_is_sent_as_it_is(guest):
+    """As in IPython mode: without text of our own."""
+    code = "display({'application/x.load+json': '', 'text/html': '<p>'}, raw=True%s)"
+    shown = guest.run(code % "").of("DISPLAY_DATA")[0].content["data"]
+    assert shown == {"application/x.load+json": "", "text/html": "<p>"}
+    assert guest.run(code % ", display_id='a', update=True").of("UPDATE_DISPLAY_DATA")[0].content["data"] == shown
+    assert guest.run("display({}, raw=True)").of("DISPLAY_DATA")[0].content["data"] == {}
