@@ -2,8 +2,8 @@
 
 Role: a command, `tests/soak/interrupts.py [--count N]`; test code, outside the jail. Each round runs a cell, interrupts
 it at a random moment (while it waits, begins, runs, ends, or has ended), awaits its end, and at once runs a cell that
-nobody interrupts. Exit status 1 if anything was amiss. tests/protocol/test_interrupt.py
-runs a few rounds of it; CELLBLOCK_INTERRUPTS is their number.
+nobody interrupts; now and then several more, in which a late signal would show. Exit status 1 if anything was amiss.
+tests/protocol/test_interrupt.py runs a few rounds of it; CELLBLOCK_INTERRUPTS is their number.
 """
 
 import argparse
@@ -77,6 +77,14 @@ AFTER = {
     "import os; os.system('sleep 0.01')": "0",
     "import asyncio; await asyncio.sleep(0.003, 8)": "8",
 }
+# A signal that is not taken comes again after up to a second: a row of these lasts longer, and meets a late one.
+ROW, SELDOM = 4, 0.04
+LASTS = {
+    "import time; time.sleep(0.3); 6": "6",
+    "import time\nend = time.monotonic() + 0.3\nwhile time.monotonic() < end: pass\n7": "7",
+    "import threading; threading.Event().wait(0.3)": "False",
+    "import asyncio; await asyncio.sleep(0.3, 8)": "8",
+}
 BASH = {
     "sleep": "sleep 600",
     "loop": "while :; do :; done",
@@ -92,6 +100,7 @@ BASH = {
     "many lines": "\n".join("echo %d" % i for i in range(40)),
 }
 HOW = ({}, {}, {"store_history": False}, {"silent": True})  # a cell is sent
+BASH_LASTS = {"sleep 0.3; echo 6": "6\n", "sleep 0.3 | cat; echo 7": "7\n"}
 BASH_AFTER = {"echo $((6*7))": "42\n", "sleep 0.01; echo 5": "5\n", "echo a |\ncat": "a\n", "v=7\necho $v": "7\n"}
 
 
@@ -100,6 +109,7 @@ class Tally:
         self.ended = Counter()
         self.faults = []
         self.again = Counter()
+        self.rows = 0
 
     def fault(self, what):
         self.faults.append(what)
@@ -120,7 +130,16 @@ def interrupt(client, subshell):
     client.reply(send(client, "interrupt_request", {}, subshell, channel="control"), "control")
 
 
-def one_round(client, rng, tally, kinds, after, subshell=None, limit=False):
+def undisturbed(client, tally, name, code, expected, subshell):
+    """A cell that nobody interrupts."""
+    content = {"code": code, "stop_on_error": False}
+    cell = client.finish(send(client, "execute_request", content, subshell), timeout=rawclient.DEADLINE)
+    got = cell.result if cell.result is not None else cell.text()
+    if not cell.ok or got != expected or cell.error:
+        tally.fault(f"after {name}: {code!r} gave {got!r}, {cell.content}, {cell.text('stderr')!r}")
+
+
+def one_round(client, rng, tally, kinds, after, lasts, subshell=None, limit=False):
     """subshell: the id of a subshell or branch. limit: the time limit of the cell in the place of a user."""
     name = rng.choice(list(kinds))
     content = {"code": kinds[name], "stop_on_error": False, **rng.choice(HOW)}
@@ -157,12 +176,11 @@ def one_round(client, rng, tally, kinds, after, subshell=None, limit=False):
             tally.fault(f"{name}: {len(errors)} errors on iopub: {said}, the reply says {done.content['ename']}")
         elif not errors[0].content["traceback"] or not done.content["traceback"]:
             tally.fault(f"{name}: an empty traceback")
-    code, expected = rng.choice(list(after.items()))
-    content = {"code": code, "stop_on_error": False}
-    second = client.finish(send(client, "execute_request", content, subshell), timeout=rawclient.DEADLINE)
-    got = second.result if second.result is not None else second.text()
-    if not second.ok or got != expected or second.error:
-        tally.fault(f"after {name}: {code!r} gave {got!r}, {second.content}, {second.text('stderr')!r}")
+    undisturbed(client, tally, name, *rng.choice(list(after.items())), subshell)
+    if rng.random() < SELDOM:
+        tally.rows += 1
+        for _ in range(ROW):
+            undisturbed(client, tally, name, *rng.choice(list(lasts.items())), subshell)
     client.drop()
 
 
@@ -176,9 +194,9 @@ def rounds(client, count, rng, **how):
 def prepare(client, mode):
     """What rounds() takes."""
     if mode == "bash":
-        return {"kinds": BASH, "after": BASH_AFTER}
+        return {"kinds": BASH, "after": BASH_AFTER, "lasts": BASH_LASTS}
     assert client.run(IMPORTS).ok  # a module whose import was interrupted can be left in pieces, by Python itself
-    how = {"kinds": {**LONG, **SHORT}, "after": AFTER}
+    how = {"kinds": {**LONG, **SHORT}, "after": AFTER, "lasts": LASTS}
     if mode == "plain":
         assert client.run("import sys\n'IPython' in sys.modules").result == "False"
     if mode == "subshell":
@@ -225,7 +243,7 @@ def main():
             began = time.monotonic()
             tally = rounds(client, o.count, random.Random(seed), **prepare(client, o.mode))
             print(f"{o.count} in {time.monotonic() - began:.0f} s: {dict(tally.ended)}")
-            print(f"interrupted again: {dict(tally.again)}; faults: {len(tally.faults)}")
+            print(f"interrupted again: {dict(tally.again)}; rows: {tally.rows}; faults: {len(tally.faults)}")
             client.close()
         finally:
             kernel.kill() if sys.exc_info()[0] else kernel.stop()
