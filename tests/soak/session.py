@@ -33,11 +33,14 @@ STEPS = ["cell"] * 6 + ["pipeline"] * 3 + ["fault"] * 8 + ["interrupt"] * 4 + ["
 STEPS += ["rollback", "rollback", "undo", "undo", "message", "message", "question", "through_jupyter"]
 ENDS = ("shutdown", "restart", "restart_now", "kill_supervisor", "kill_broker", "kill_supervisor_busy")
 NAMES = ("one", "two", "three")
+BESIDE = {"helper": "JobLostError", "branch": "KernelDiedError"}  # what is said of its end
+KILLED = ["twin", "guest", "pid 1", "notifier", "zygote", *BESIDE]
 KINDS = {**interrupts.LONG, **interrupts.SHORT}
 COMM = (
     "from ipykernel.comm import Comm\ncomm = Comm(target_name='soak')\n"
     "def heard(m): a.append(m['content']['data']['v']); del a[:-8]\ncomm.on_msg(heard)\nprint(comm.comm_id, root)"
 )
+TRIM = "gc.collect()\n_ = ctypes.CDLL(None).malloc_trim(0)"  # what is held then is not what was held for a while
 SETUPS = 5  # tries
 SETTLED = 20  # steps, after which memory is compared; of a short session after half of it
 
@@ -148,6 +151,7 @@ class Session(Judge):
         for name in NAMES:
             self.client.request("cellblock_delete_checkpoint_request", {"name": name}, timeout=LATE)
         self.line.names.clear()
+        self.one(Sent(TRIM, nothing, end=ANY))
         for _ in range(5):  # as many copies as there ever are
             self.look()
         self.client.request("cellblock_list_checkpoints_request", {}, timeout=LATE)  # the last one is there by then
@@ -302,7 +306,9 @@ class Session(Judge):
 
     def kill(self, rng):
         """One process of the jail, or the zygote, from outside, between cells or while one runs."""
-        role, busy = rng.choice(["twin", "guest", "pid 1", "notifier", "zygote"]), rng.random() < 0.5
+        role, busy = rng.choice(KILLED), rng.random() < 0.5
+        if role == "branch" and self.mode == "off":  # there are none
+            role = "helper"
         number = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGSTOP])
         number = signal.SIGKILL if role != "guest" else number
         self.tally.kinds[f"kill: {role}{' busy' if busy else ''}"] += 1
@@ -310,35 +316,66 @@ class Session(Judge):
         code, apply = change(rng)
         sent = Sent(f"{code}\nprint('runs', flush=True)\ntime.sleep(600)", apply, interrupted=True)
         sent.end, sent.takes_all = {"guest": DIES, "pid 1": DIES}.get(role, ANY), role == "pid 1"
+        beside = self.begin_beside(role) if role in BESIDE else None
         if busy:
             self.send(sent)
             self.client.says(sent.id, "runs", timeout=LATE)
-        found = watch.guest(self.kernel) if role == "guest" else watch.find(self.kernel, role)
+        found = self.found(role, beside)
+        command = [child for p in found for child in p.children()] if role == "helper" else []
         for p in found:
             try:
                 p.send_signal(number)
             except watch.psutil.NoSuchProcess:
                 pass
-        if role in ("guest", "pid 1"):
+        if role in ("guest", "pid 1", *BESIDE):
             ensure(found, "no", role)
         if role == "zygote" and not found:
             self.tally.kinds["there was no zygote yet"] += 1
         if role != "guest":  # cells run until pid 1 has gone; what a notifier had before it, fails
-            watch.wait_gone(found, f"{role} that was killed")
+            watch.wait_gone([*found, *command], f"{role} that was killed")
+        if beside:
+            self.end_beside(role, beside[0])
         if role == "twin":
             self.line.names.clear()
             self.loose = True
-        if busy and role in ("twin", "notifier", "zygote"):
+        if busy and role in ("twin", "notifier", "zygote", *BESIDE):
             self.client.stop_hard(sent.id, LATE)
         if busy:
             sent.end = ANY if role == "guest" else sent.end
             self.judge(sent, self.collect([sent])[0])
         else:
             self.loose |= role == "guest"  # there was no copy from behind the last cell yet
-            end = OK if role == "zygote" else ANY  # a kernel that has come from it does not notice
-            self.one(Sent("None", nothing, end=end, takes_all=role == "pid 1", interrupted=role != "zygote"))
+            safe = role in ("zygote", *BESIDE)  # a kernel that has come from a zygote does not notice
+            self.one(Sent("None", nothing, end=OK if safe else ANY, takes_all=role == "pid 1", interrupted=not safe))
         if self.line.now is None:
             self.start_over()
+
+    def begin_beside(self, role):
+        """Beside the main line: a command, or a branch with a cell that changes what the main line has, too. The id of
+        what was asked for, and the branch's number in its jail."""
+        if role == "helper":
+            return self.client.send("cellblock_run_request", {"argv": ["sleep", "600"]}, channel="control"), None
+        reply = self.client.request("cellblock_branch_request", {}, channel="control", timeout=LATE).content
+        ensure(reply["status"] == "ok", "no branch:", reply)
+        content = {"code": "a.clear(); n = -1\nprint(os.getpid(), flush=True)\ntime.sleep(600)"}
+        cell = interrupts.send(self.client, "execute_request", content, reply["subshell_id"])
+        return cell, int(self.client.says(cell, "\n", timeout=LATE))
+
+    def found(self, role, beside):
+        if role == "branch":
+            return watch.numbered(self.kernel, beside[1])
+        end = time.monotonic() + LATE
+        found = watch.guest(self.kernel) if role == "guest" else watch.find(self.kernel, role)
+        while role == "helper" and not found and time.monotonic() < end:
+            found = watch.find(self.kernel, role)
+        return found
+
+    def end_beside(self, role, asked):
+        """It is answered, and was all that is lost."""
+        channel = "control" if role == "helper" else "shell"
+        reply = self.client.reply(asked, channel, LATE)
+        ensure(reply.content.get("ename") == BESIDE[role], f"the {role} was killed:", reply)
+        self.client.until_idle(asked, LATE)
 
     def back(self, name, needed=True):
         """A rollback; a Python that can't go back is started anew."""

@@ -20,6 +20,9 @@ MARK = uuid.uuid4().hex  # in the environment of our zygotes, so that other kern
 GROUPS = Path("/sys/fs/cgroup")
 MIB = 1 << 20
 MEMORY_MAX = 12  # MiB that a process may have grown by
+# MiB of Python, whichever process it is by now: as in tests/transactions/test_leaks.py, and what the first MemoryErrors
+# leave in the allocator, once.
+GUEST_MAX = 16 + 16
 FILES_MAX = 12  # descriptors; a copy of Python has five, and there are one or two more at times
 TWINS_MAX = 2  # more of them: auto may have had none yet, and one that was dropped is still about to end
 
@@ -55,6 +58,30 @@ def guest(kernel):
     return found
 
 
+def numbered(kernel, number):
+    """Of the guest and its branches the one that has that process id in its jail."""
+    found = []
+    for p in guest(kernel):
+        try:
+            lines = Path(f"/proc/{p.pid}/status").read_text().splitlines()
+        except OSError:
+            continue
+        found += [p for line in lines if line.startswith("NSpid:") and line.split()[-1] == str(number)]
+    return found
+
+
+def guest_memory(kernel):
+    """Of Python alone, which may be another process than at the last look: so what no file is mapped for, in MiB."""
+    most = 0
+    for p in guest(kernel):
+        try:
+            memory = p.memory_info()
+            most = max(most, (memory.rss - memory.shared) / MIB)
+        except psutil.NoSuchProcess:
+            pass
+    return Held(frozenset(), 0, most)
+
+
 def zygotes():
     """Those that wait for our kernels; while one still loads it is not told from others."""
     mark = f"\0CELLBLOCK_SOAK={MARK}".encode()
@@ -68,8 +95,8 @@ class Held(NamedTuple):
 
 
 def figures(kernel):
-    """{role: Held} of all processes but the guest and what cells have started."""
-    found = {}
+    """{role: Held} of all processes but what cells have started; of the guest its memory."""
+    found = {"guest": guest_memory(kernel)}
     for role in ROLES.values():
         for p in find(kernel, role):
             try:
@@ -92,7 +119,8 @@ def grown(before, after):
         a = before.get(role, Held(frozenset()))
         more = len(b.which) - len(a.which) - (TWINS_MAX if role == "twin" else 0)
         same = role in ENDURING or (role != "twin" and a.which == b.which)
-        if more > 0 or (same and (b.fds > a.fds + FILES_MAX or b.mib > a.mib + MEMORY_MAX)):
+        most = a.mib + (GUEST_MAX if role == "guest" else MEMORY_MAX)
+        if more > 0 or (same and (b.fds > a.fds + FILES_MAX or b.mib > most)):
             words.append(f"{role} {len(a.which)}, {a.fds} descriptors, {a.mib:.1f} MiB -> ")
             words[-1] += f"{len(b.which)}, {b.fds}, {b.mib:.1f}: {sorted(b.which)}"
     return words

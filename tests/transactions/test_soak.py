@@ -68,6 +68,9 @@ def test_what_is_not_flat_is_told(command):
     assert watch.grown(before, {**before, "helper": held(8)})
     assert watch.grown(before, {**before, "twin": held(5, 6, 7, 8)})
     assert not watch.grown(before, {**before, "twin": held(6, 7, 8, fds=99, mib=999)})
+    guest = {"guest": held(fds=0)}
+    assert not watch.grown(guest, {"guest": held(fds=0, mib=20 + watch.GUEST_MAX)})
+    assert watch.grown(guest, {"guest": held(fds=0, mib=20.1 + watch.GUEST_MAX)})
 
 
 def test_sessions_take_turns(command):
