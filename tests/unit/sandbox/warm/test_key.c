@@ -521,8 +521,11 @@ int main(int argc, char *argv[] __attribute__((unused)))
 		struct cb_jail_spec spec = sample();
 		struct cb_jail jail = jail_of(&spec);
 		char key[CB_WARM_KEY_LEN + 1];
+		int r;
 
-		return cb_warm_key(&jail, key) < 0 || write(STDOUT_FILENO, key, CB_WARM_KEY_LEN) != CB_WARM_KEY_LEN;
+		r = cb_warm_key(&jail, key) < 0 || write(STDOUT_FILENO, key, CB_WARM_KEY_LEN) != CB_WARM_KEY_LEN;
+		cb_jail_spec_release(&spec);
+		return r;
 	}
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
