@@ -322,6 +322,8 @@ static void on_shutdown_timer(void *context)
 	struct cb_kernel *k = context;
 
 	cb_guest_kill(&k->guest, "the kernel was shut down");
+	if (k->guest.state != CB_GUEST_NONE && k->guest.state != CB_GUEST_SPAWNING)
+		cb_audit_jail_end(&k->records, k->guest.generation, "the kernel shuts down");
 	k->loop.stop = true; /* the broker's end takes the jail with it */
 }
 

@@ -268,6 +268,16 @@ build() {
 		quietly "build-$1" cmake --build "build/$1" --parallel "$(nproc)") || exit 1
 }
 
+# Ends this process and all below it, also those with a session of their own; "" is none.
+# usage: end_below PID
+end_below() {
+	local child children
+	[ -n "$1" ] || return 0
+	children=$(pgrep -P "$1")
+	kill "$1" 2>/dev/null
+	for child in $children; do end_below "$child"; done
+}
+
 # Programs to .venv/bin and .venv/libexec, the kernelspec to .venv/share/jupyter/kernels/cellblock.
 install_kernel() {
 	quietly "install-$1" cmake --install "$ROOT/build/$1" --prefix "$VENV" || exit 1

@@ -29,7 +29,8 @@ _CONNECTIONS = 256
 _LOOK_S = 60
 _LIVING = 4096
 _BACKLOG = 256  # a burst of starts: who finds no place here is started cold
-_TRIES = 5  # on a busy machine a thread may be late
+_TRIES = 5  # on a busy machine a thread may be late, or wait for a disk
+_PAUSE = 0.5  # s between them
 _PACKET = 1 << 18
 _FLAGS = _socket.MSG_DONTWAIT | _socket.MSG_CMSG_CLOEXEC
 _SPACE = _socket.CMSG_SPACE(4 * 32)
@@ -169,10 +170,11 @@ def _check(name, library, cure=""):
 
 def _try_to_stop(name, library, cure):
     """Unfit: no copy could be made, for each begins with a stop of all threads of libraries."""
-    for _ in range(_TRIES):
+    for left in reversed(range(_TRIES)):
         error = library.try_to_stop()
         if error != errno.ETIMEDOUT:
             break
+        time.sleep(_PAUSE if left else 0)
     if error == errno.ETIMEDOUT:
         raise Unfit("%s leaves a thread running that can't be stopped, nor copied%s" % (name, cure))
     if error:

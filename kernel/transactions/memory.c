@@ -137,6 +137,8 @@ static void over(struct cb_transactions *tx, uint64_t used)
 {
 	struct cb_guest *g = tx->guest;
 
+	if (g->state == CB_GUEST_RESTORING && tx->twins.unasked && branch_gives_way(tx, 0))
+		return; /* the state is held, perhaps for hours, and branches go on */
 	if (g->state != CB_GUEST_STARTING && g->state != CB_GUEST_UP)
 		return; /* it ends already, or a twin takes over; if that does not help, the broker ends the jail */
 	if (branch_gives_way(tx, cb_usage_tree(g->python.pid)))

@@ -9,8 +9,7 @@
 #include <cellblock/json_write.h>
 #include <cellblock/log.h>
 #include <errno.h>
-#include <linux/sockios.h>
-#include <sys/ioctl.h>
+#include <linux/sock_diag.h>
 #include <sys/socket.h>
 
 #include "branches.h"
@@ -187,12 +186,14 @@ static int copy_comms(const struct cb_comms *from, struct cb_twin *t)
 	return r == CB_E_TOO_BIG ? 0 : r;
 }
 
-/* Who leaves the descriptors that it was sent where they are keeps them in flight, of which each user has so many. */
+/* Who leaves the descriptors that it was sent where they are keeps them in flight, of which each user has so many.
+ * Not by SIOCOUTQ: this process's own filter refuses it. */
 static bool takes(int control)
 {
-	int unread = 0;
+	uint32_t memory[SK_MEMINFO_VARS] = { 0 };
+	socklen_t size = sizeof(memory);
 
-	return ioctl(control, SIOCOUTQ, &unread) < 0 || unread == 0;
+	return getsockopt(control, SOL_SOCKET, SO_MEMINFO, memory, &size) == 0 && memory[SK_MEMINFO_WMEM_ALLOC] == 0;
 }
 
 static int send_birth(int control, enum cb_twin_control_op op, const struct cb_twin *t, const int *theirs)

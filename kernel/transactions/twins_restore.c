@@ -205,7 +205,8 @@ static void fall_back(struct cb_transactions *tx, const char *why)
 
 	passed_over(w, why);
 	cb_checkpoint_lost(tx, w->waking != NULL ? w->waking->name : w->woken.name,
-			   "its state did not work when it was woken");
+			   w->unasked ? "its state ended before it was woken"
+				      : "its state did not work when it was woken");
 	if (tx->checkpoints.rolling)
 		snprintf(tx->guest->cause, sizeof(tx->guest->cause),
 			 "the state that was asked for did not work when it was woken (%s)", w->passed_why);

@@ -102,7 +102,7 @@ def test_walls_of_each_thread(warmth):
     assert kernel.client.run("import numpy as np; a = np.ones((300, 300)); int((a @ a).sum())").result == "27000000"
     threads = [status_of(each) for each in Path(f"/proc/{w.guest(kernel)}/task").iterdir()]
     alike = len(list(Path(f"/proc/{w.pid}/task").iterdir()))  # numpy has a thread for each processor
-    assert len(threads) > alike and (alike > 1 or os.cpu_count() == 1)
+    assert len(threads) > alike and (alike > 1 or len(os.sched_getaffinity(0)) == 1)
     filters = int(status_of(f"/proc/{w.pid}")["Seccomp_filters"])
     for each in threads:
         assert (each["Seccomp"], each["NoNewPrivs"]) == ("2", "1"), each

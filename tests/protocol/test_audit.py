@@ -42,6 +42,14 @@ def of(found, event):
 SETS = ("limits.output=2K", "timeout.cpu=99.5", "timeout.grace=60")
 
 
+def test_a_jail_that_does_not_end_by_itself(start, log):
+    """The kernel does not wait for it: clients would kill that."""
+    k = start(args=["--set", f"audit.file={log}"])
+    assert k.client.run("import atexit, time; _ = atexit.register(time.sleep, 600)").ok
+    k.stop()
+    assert [e["event"] for e in events(log)[-2:]] == ["jail_end", "end"]
+
+
 def test_a_session(start, log):
     k = start(args=["--set", f"audit.file={log}", *(w for s in SETS for w in ("--set", s))])
     code = "print('secret é')"

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -120,6 +121,17 @@ class Bootstrap(unittest.TestCase):
         script = "begin\nSTILL_SECONDS=100000\nquietly short true\nexec flock build/running -c 'echo free' 9>&-"
         done = self.bash(script, timeout=300)
         self.assertEqual((done.returncode, done.stdout), (0, "free\n"))
+
+    def test_what_is_below_is_ended(self):
+        """A signal to check ends what has a session of its own, too."""
+        begun = "(setsid sh -c 'echo $$ >below; exec sleep 1000' & wait) &"
+        script = f"{begun}\nuntil [ -s below ]; do sleep 0.1; done\nend_below ''\nend_below $!\nwait\necho over"
+        done = self.bash(script, timeout=300)
+        self.assertEqual((done.returncode, done.stdout), (0, "over\n"))
+        end, stat = time.monotonic() + 60, Path("/proc", (self.root / "below").read_text().strip(), "stat")
+        while stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] != "Z":
+            self.assertLess(time.monotonic(), end, "it runs on")
+            time.sleep(0.01)
 
     def test_an_environment_of_another_python_stays(self):
         kept = self.root / ".venv/lib/python3.1/site-packages/mine.py"

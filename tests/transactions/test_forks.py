@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+import rawclient
 from kernels import BY_FORK
 
 pytestmark = pytest.mark.cellblock_only("no other kernel does this")
@@ -33,7 +34,7 @@ SLOW = BY_FORK + (
 )
 
 
-SOON = 10  # s
+SOON = 10 * rawclient.SLOW  # s
 
 
 def soon(c, code):

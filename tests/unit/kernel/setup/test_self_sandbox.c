@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sock_diag.h>
 #include <openssl/rand.h>
 #include <poll.h>
 #include <sched.h>
@@ -120,6 +121,23 @@ static void check_needed(void)
 	check(RAND_bytes(random, sizeof(random)) == 1, "RAND_bytes");
 }
 
+/* By this it is known whether a guest takes what it is sent (kernel/transactions/twins_make.c). */
+static void check_unread(void)
+{
+	uint32_t before[SK_MEMINFO_VARS] = { 0 }, after[SK_MEMINFO_VARS] = { 0 };
+	socklen_t size = sizeof(before);
+	int pair[2];
+	char c = 'x';
+
+	check(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0 && send(pair[0], &c, 1, 0) == 1, "send");
+	check(getsockopt(pair[0], SOL_SOCKET, SO_MEMINFO, before, &size) == 0, "SO_MEMINFO");
+	check(recv(pair[1], &c, 1, 0) == 1, "recv");
+	check(getsockopt(pair[0], SOL_SOCKET, SO_MEMINFO, after, &size) == 0, "SO_MEMINFO");
+	check(before[SK_MEMINFO_WMEM_ALLOC] > 0 && after[SK_MEMINFO_WMEM_ALLOC] == 0, "what is unread is told");
+	close(pair[0]);
+	close(pair[1]);
+}
+
 static void *make_server(void *context, int listen_fd, const char *endpoint, const char *secret)
 {
 	void *socket = zmq_socket(context, ZMQ_ROUTER);
@@ -193,6 +211,7 @@ static _Noreturn void child(const struct servers *s)
 	check_history(history);
 	check(count_bare_threads(was_root) >= 4, "main, reaper, I/O and history threads are there");
 	check_needed();
+	check_unread();
 	check_refused();
 	cb_history_close(history);
 	zmq_close(tcp);

@@ -735,6 +735,27 @@ static void test_the_main_line_is_killed_beside_it(void **state)
 	done(r, &b);
 }
 
+/* It ends, and not the jail with the state. */
+static void test_it_is_too_large_while_the_main_line_is_held(void **state)
+{
+	struct branch b;
+	struct rig *r = held_beside_it(state, &b);
+	const char *id = send_to(r, &b, "1");
+	struct cb_broker_reply notice = {
+		.event = CB_BROKER_MEMORY, .jail = r->jail, .watchdog = 2, .looked_ms = cb_now_ms() + 10000
+	};
+
+	(void)rig_begun(r, id);
+	r->policy.limit_memory = 1;
+	only(r)->python.pid = getpid(); /* so that it has some */
+	assert_int_equal(cb_fd_send(r->broker, &notice, sizeof(notice), NULL, 0), 0);
+	rig_init_expect(r, CB_INIT_DROP, (int)b.twin.number);
+	rig_init_tell(r, CB_INIT_GONE, (int)b.twin.number);
+	rig_expect(r, RIG_IOPUB, "error", id);
+	expect_failed(r, id, "CellMemoryError", "limits.memory");
+	done(r, &b);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_teardown(f, rig_teardown)
@@ -763,6 +784,7 @@ int main(void)
 		T(test_cells_are_noted_beside_it),
 		T(test_the_main_line_is_held_beside_it),
 		T(test_the_main_line_is_killed_beside_it),
+		T(test_it_is_too_large_while_the_main_line_is_held),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
