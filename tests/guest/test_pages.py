@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fake_supervisor import Kept
+from fake_supervisor import ROOM, Kept
 from memory import own, rollup, state
 
 MB = 1 << 20
