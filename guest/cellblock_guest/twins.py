@@ -10,7 +10,6 @@ hooks.
 import _signal  # signal's own functions make sets of enumerations: a third of a millisecond each
 import _socket
 import errno
-import gc
 import os
 import select
 import signal
