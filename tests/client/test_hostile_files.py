@@ -54,11 +54,12 @@ async def _nothing():
 
 APPENDS = """import threading
 stop = threading.Event()
-def append(path):
-    with open(path, "ab", 0) as f:
+def append(log):
+    with log:
         while not stop.wait(0.0001):
-            f.write(b"x")
-threads = [threading.Thread(target=append, args=[path]) for path in ("log", "/tmp/log")]
+            log.write(b"x")
+logs = [open(path, "ab", 0) for path in ("log", "/tmp/log")]
+threads = [threading.Thread(target=append, args=[log]) for log in logs if log.write(b"xxxxx")]
 for thread in threads:
     thread.start()"""
 
