@@ -1,6 +1,9 @@
 """What a caller gives by mistake is one clear error, before a kernel is started for it."""
 
 import re
+import uuid
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -47,6 +50,9 @@ USES = [
     (lambda sb: sb.run("1", env={"A": "b", "TOKEN": None}), TypeError, "env['TOKEN'] is None, and must be a text"),
     (lambda sb: sb.run("1", env={None: "c"}), TypeError, "a name of env is None, and must be a text"),
     (lambda sb: sb.run_command(["ls"], env={"A": b"c"}), TypeError, "env['A'] is of type bytes, and must be a text"),
+    (lambda sb: sb.run("1", env={"A": 1j}), TypeError,
+     "env['A'] is of type complex, and must be a text, number or path"),
+    (lambda sb: sb.run("1", env={"A": [5]}), TypeError, "env['A'] is of type list, and must be a text, number or path"),
     (lambda sb: sb.run_command("ls"), TypeError, "argv is a list of words"),
     (lambda sb: sb.run_command(5), TypeError, "argv is a list of words"),
     (lambda sb: sb.run_command(["ls", "\ud800"]), ValueError, "argv[1] has half a character"),
@@ -74,6 +80,17 @@ def test_of_what_is_used(use, error, says):
 def test_variables_may_be_numbers_and_paths():
     given = {"A": 5, "B": 0.5, "C": True, "D": Path("/tmp"), "E": "text"}
     assert environment(given) == {"A": "5", "B": "0.5", "C": "True", "D": "/tmp", "E": "text"}
+    given = {"A": Decimal("0.50"), "B": Fraction(1, 2), "C": uuid.UUID(int=5)}
+    assert environment(given) == {"A": "0.50", "B": "1/2", "C": "00000000-0000-0000-0000-000000000005"}
+
+
+def test_variables_may_be_numbers_of_numpy():
+    numpy = pytest.importorskip("numpy")
+    given = {"A": numpy.int64(5), "B": numpy.float32(0.5), "C": numpy.bool_(True)}
+    assert environment(given) == {"A": "5", "B": "0.5", "C": "True"}
+    for value in (numpy.array([1, 2]), numpy.complex128(1j)):
+        with pytest.raises(TypeError, match=r"env\['A'\] is of type \w+, and must be a text, number or path"):
+            environment({"A": value})
 
 
 def test_arrays_with_fields_do_not_go_in_without_them():

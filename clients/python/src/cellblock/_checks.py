@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import math
 import os
-from numbers import Real
+from numbers import Complex, Number, Real
 from typing import Mapping
+from uuid import UUID
 
 
-def whole_text(what: str, text: object) -> str:
+def whole_text(what: str, text: object, allowed: str = "a text") -> str:
     """The text, if it is one that can be sent. TypeError or ValueError otherwise."""
     if not isinstance(text, str):
-        raise TypeError(f"{what} is {'None' if text is None else f'of type {type(text).__name__}'}, and must be a text")
+        kind = "None" if text is None else f"of type {type(text).__name__}"
+        raise TypeError(f"{what} is {kind}, and must be {allowed}")
     try:
         text.encode()
     except UnicodeEncodeError as e:
@@ -40,15 +42,22 @@ def path_of(path: object) -> str:
 
 def _variable(value: object) -> object:
     """Numbers and paths have a text of their own. That of anything else (None) is hardly what was meant."""
-    return str(value) if isinstance(value, Real) else os.fspath(value) if isinstance(value, os.PathLike) else value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    kind = type(value)
+    number = isinstance(value, Real) or (isinstance(value, Number) and not isinstance(value, Complex))  # Decimal, too
+    truth = kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_")  # which is no Number
+    return str(value) if number or truth or isinstance(value, UUID) else value
 
 
 def environment(env: object) -> dict[str, str]:
     """Variables of the environment for a cell or a command. TypeError or ValueError where they can be none."""
     if not isinstance(env, (Mapping, type(None))):
         raise TypeError(f"env is {env!r:.100}, and must be a mapping of names and texts: {{'NAME': 'value'}}")
-    given = (env or {}).items()
-    found = {whole_text("a name of env", k): whole_text(f"env[{k!r:.100}]", _variable(v)) for k, v in given}
+    found = {
+        whole_text("a name of env", k): whole_text(f"env[{k!r:.100}]", _variable(v), "a text, number or path")
+        for k, v in (env or {}).items()
+    }
     for name in found:
         if not name or "=" in name:
             raise ValueError(f"env has the name {name!r}: a variable's name is not empty, and has no '='")
