@@ -146,17 +146,21 @@ class CellblockSandboxProvider:
         await self.close()
 
 
-def _why_lost(result: Result) -> str:
+def _why_none(result: Result) -> str:
+    """Of code that ended well. Its result is in a list: what was sent and is none is not from here."""
     if result.partial:
         return "the result was lost on its way"
-    return "the result is too large" if result.limit == "output" else "the result is too large, or nested too deep"
+    if result.limit == "output":
+        return "the result is too large"
+    if result.has_value or result.repr is None:
+        return "the code has replaced what sends its result"
+    return "the result is too large, or nested too deep"
 
 
 def _returned(result: Result) -> Any:
-    given = result.value if result.ok and result.has_value else None
-    if isinstance(given, list) and len(given) == 1:
-        return given[0]
-    what = str(result.error or _why_lost(result)) if given is None else "the code has replaced what sends its result"
+    if result.ok and result.has_value and isinstance(result.value, list) and len(result.value) == 1:
+        return result.value[0]
+    what = str(result.error or _why_none(result))
     if result.fault == "infrastructure":
         what = f"the sandbox failed, not the code: {what}"
     raise FastMCPToolError(shorten(what, ERROR))
