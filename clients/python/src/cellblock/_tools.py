@@ -11,14 +11,17 @@ import asyncio
 import collections
 import contextvars
 import dataclasses
+import enum
 import functools
 import inspect
+import itertools
 import json
 import keyword
 import logging
 import math
 import re
 import sys
+import threading
 import types
 import unicodedata
 from typing import (
@@ -51,7 +54,7 @@ MAX_BITS = 14_280  # of a number: at 4300 characters, likewise
 MAX_TEXT = 4000  # of an error's message
 ROUND = 1000  # calls in one round trip
 CALLS = 100_000  # calls of one run
-QUICK = 1000  # bytes of arguments that are checked and shown in the loop: a thousand calls may come at once
+QUICK = 1000  # bytes of what is checked, shown or made JSON in the loop: a thousand calls may come at once
 
 Approve = Callable[["Call"], Union[bool, str, Awaitable[Union[bool, str]]]]
 Answer = dict[str, Any]
@@ -300,9 +303,10 @@ def tool(
     return make if function is None else make(function)
 
 
-def measure(value: Any, most: int) -> int:
+def measure(value: Any, most: int, inside: Optional[Callable[[Any], Any]] = None) -> int:
     """The size of JSON in bytes, roughly; tuples count as lists. ValueError: more than `most`, too deep, too many keys
-    or digits for the kernel, no JSON, a text that is no Unicode."""
+    or digits for the kernel, no JSON, a text that is no Unicode. `inside`: what is no JSON counts as what this gives.
+    """
     size, todo = 0, [(value, 0, 0)]
     while todo:
         part, depth, keys = todo.pop()
@@ -335,6 +339,8 @@ def measure(value: Any, most: int) -> int:
                 if key is not None:
                     todo.append((key, depth + 1, keys))
                 todo.append((item, depth + 1, keys))
+        elif inside is not None:
+            todo.append((inside(part), depth + 1, keys))
         else:
             raise ValueError(f"{type(part).__name__} is no JSON")
         if size > most:
@@ -342,20 +348,48 @@ def measure(value: Any, most: int) -> int:
     return size
 
 
-def _is_quick(value: Any, most: int) -> bool:
+def _is_quick(value: Any, most: int, inside: Optional[Callable[[Any], Any]] = None) -> bool:
     """Whether `measure` has nothing to object, and it was soon done."""
     try:
-        measure(value, min(most, QUICK))
-    except (ValueError, RuntimeError):  # the latter: a thread of the user's changes it meanwhile
+        measure(value, min(most, QUICK), inside)
+    except Exception:  # ValueError, and any other: a thread of the user's may change a result meanwhile
         return False
     return True
+
+
+def _inside(value: Any) -> Any:
+    """What lies in a result that is no JSON yet, as JSON of about its size: nothing is converted for that.
+
+    ValueError: only who converts it knows how much it is.
+    """
+    kind = type(value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return "-" * min(memoryview(value).nbytes, QUICK)
+    if isinstance(value, (set, frozenset)):
+        return list(itertools.islice(value, QUICK))
+    if isinstance(value, enum.Enum):
+        return value.value
+    if is_model(kind):
+        return [value.__dict__, value.__pydantic_extra__]
+    for fields in ("__dataclass_fields__", "__struct_fields__", "__attrs_attrs__"):
+        if hasattr(kind, fields):
+            return [getattr(value, getattr(field, "name", field), None) for field in getattr(kind, fields)]
+    if _is_numpy(value):
+        if getattr(value, "nbytes", QUICK + 1) > QUICK:
+            raise ValueError("an array that may be large")
+        return value.tolist()
+    return None  # a time, say, or what is no result at all
+
+
+def _is_numpy(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "tolist")
 
 
 def _plain(value: Any) -> Any:
     """What msgspec does not know: pydantic models, numpy's numbers and arrays."""
     if is_model(type(value)):
         return value.model_dump(mode="json")
-    if type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "tolist"):
+    if _is_numpy(value):
         return value.tolist()
     raise TypeError(f"objects of type {type(value).__name__} are no JSON; return text, numbers, lists or dicts")
 
@@ -432,7 +466,8 @@ class Dispatcher:
             self.tools[made.name] = made
         self._threads = Threads(THREADS, "cellblock-tool")
         self._askers = Threads(THREADS, "cellblock-approve")
-        self._checkers = Threads(1, "cellblock-check")
+        self._checkers = Threads(1, "cellblock-check")  # of arguments: more would leave the loop little time
+        self._converters = Threads(THREADS, "cellblock-check")  # of results: a serializer may never return
         self._places: dict[str, asyncio.Semaphore] = {}
         self._runs: dict[str, _Run] = {}  # by name, while they run: `over` takes them out
         self._going: set[asyncio.Future[Any]] = set()
@@ -444,7 +479,7 @@ class Dispatcher:
 
     def close(self) -> None:
         """Ends the threads that are idle; what runs ends by itself."""
-        for threads in (self._threads, self._askers, self._checkers):
+        for threads in (self._threads, self._askers, self._checkers, self._converters):
             threads.close()
 
     async def answer(self, calls: object) -> list[Answer]:
@@ -587,13 +622,15 @@ class Dispatcher:
         return places
 
     async def _call(self, checked: _Checked) -> Answer:
-        """Runs the tool. It keeps its place until it has really ended, whatever became of the call."""
+        """Runs the tool. It keeps its place until it has really ended, whatever became of the call. Its time is that of
+        its function: one that has returned is not to be called again because its result took long to become JSON."""
         chosen, loop = checked.tool, asyncio.get_running_loop()
         limit = chosen.limits.timeout
         deadline = None if limit is None else loop.time() + limit
         places = await self._place(chosen, deadline)
+        returned = threading.Event()
         try:
-            works = [self._start(checked)]
+            works = [self._start(checked, returned)]
         except BaseException as e:
             if places is not None:
                 places.release()
@@ -610,7 +647,7 @@ class Dispatcher:
             self._going.discard(done)
             value = None if done.cancelled() else done.result().value
             if inspect.isawaitable(value) and not over:  # of a function without `async`: it ends when this does
-                works.append(self._awaited(lambda: value, chosen.limits.max_bytes))
+                works.append(self._awaited(lambda: value, chosen.limits.max_bytes, returned))
                 watch(works[-1])
                 return
             if inspect.iscoroutine(value):
@@ -622,6 +659,8 @@ class Dispatcher:
         watch(works[0])
         try:
             await asyncio.wait({finished}, timeout=None if deadline is None else max(0.0, deadline - loop.time()))
+            if returned.is_set():
+                await asyncio.wait({finished})
         finally:
             over = not finished.done()
             if over and (chosen.is_async or len(works) > 1 or self._threads.drop(works[0])):
@@ -629,7 +668,7 @@ class Dispatcher:
         if over:
             raise Refused("TimeoutError", f"{chosen.name} ran longer than {limit:g} s (timeout of the tool)")
         if works[-1].cancelled():
-            raise Refused("CancelledError", f"{chosen.name} was cancelled")
+            raise Refused("CancelledError", f"{chosen.name} was cancelled", returned.is_set())
         value, error = works[-1].result()
         if isinstance(error, Refused):
             raise error
@@ -638,25 +677,32 @@ class Dispatcher:
             return _failure(type(error).__name__, error)
         return {"ok": value}
 
-    def _start(self, checked: _Checked) -> asyncio.Future[Outcome]:
-        """Calls the tool. The outcome's value is its result as JSON or, of a function without `async`, an awaitable."""
+    def _start(self, checked: _Checked, returned: threading.Event) -> asyncio.Future[Outcome]:
+        """Calls the tool. The outcome's value is its result as JSON or, of a function without `async`, an awaitable.
+        `returned` is set when there is a result."""
         most = checked.tool.limits.max_bytes
         if checked.tool.is_async:
-            return self._awaited(checked.start, most)
+            return self._awaited(checked.start, most, returned)
 
         def called() -> Any:
             value = checked.start()
-            return value if inspect.isawaitable(value) else as_json(value, most)
+            if inspect.isawaitable(value):
+                return value
+            returned.set()
+            return as_json(value, most)
 
         return self._threads.submit(called)
 
-    def _awaited(self, start: Callable[[], Awaitable[Any]], most: int) -> asyncio.Future[Outcome]:
+    def _awaited(
+        self, start: Callable[[], Awaitable[Any]], most: int, returned: threading.Event
+    ) -> asyncio.Future[Outcome]:
         async def awaited() -> Outcome:
             try:
                 value = await start()
-                if _is_quick(value, most):
+                returned.set()
+                if _is_quick(value, most, _inside):
                     return Outcome(as_json(value, most))
-                return await outcome_of_call(self._checkers, as_json, value, most)
+                return await outcome_of_call(self._converters, as_json, value, most)
             except asyncio.CancelledError:
                 raise
             except BaseException as e:  # the loop would end with some of them
