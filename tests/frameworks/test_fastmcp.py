@@ -137,7 +137,10 @@ def test_what_a_partial_has_bound_is_not_for_the_code():
         ("import json\njson.loads = lambda text: {}", "has replaced what sends its result"),
         ("import json\njson.loads = lambda text: []", "has replaced what sends its result"),
         ("import json\njson.loads = lambda text: None", "has replaced what sends its result"),
-        ("from cellblock_guest import extras\nextras._as_data = lambda *_: {'json': None}\n5", "has replaced what sends"),
+        (
+            "from cellblock_guest import extras\nextras._as_data = lambda *_: {'json': None}\n5",
+            "has replaced what sends its result",
+        ),
         ("raise ValueError('e' * 1_000_000)", "ValueError: eee"),
         ("await call_tool('add', {'a': 'x' * 14_000_000})", "ValueError|limits.message|more than"),
     ],
