@@ -110,7 +110,7 @@ def no_zygotes_left(nothing_left):
         marks = [b"\0CELLBLOCK_TEST=" + mark.encode() for mark in Warm.marks]
         for process in psutil.process_iter():
             if kernels.is_zygote(process.pid) and any(kernels.is_zygote(process.pid, mark) for mark in marks):
-                process.kill()
+                kernels.kill_all([process])
         if not coming:
             return
         time.sleep(0.25)
