@@ -290,7 +290,7 @@ void cb_checkpoint_answer(struct cb_transactions *tx, struct cb_request *r)
 		(branches ? cb_branches_list : cb_checkpoints_list)(tx, &j);
 		cb_reply_json(tx->jupyter, r, &j);
 	} else if (name_of(tx, r, name)) {
-		struct cb_twin *t = cb_twins_named(tx, name), *held = tx->twins.unasked ? tx->twins.waking : NULL;
+		struct cb_twin *t = cb_twins_named(tx, name), *held = cb_twins_held(&tx->twins);
 
 		if (t == NULL && held != NULL && strcmp(held->name, name) == 0) { /* all there is: only its name goes */
 			held->name[0] = '\0';

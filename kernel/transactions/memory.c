@@ -137,7 +137,7 @@ static void over(struct cb_transactions *tx, uint64_t used)
 {
 	struct cb_guest *g = tx->guest;
 
-	if (g->state == CB_GUEST_RESTORING && tx->twins.unasked && branch_gives_way(tx, 0))
+	if (g->state == CB_GUEST_RESTORING && cb_twins_held(&tx->twins) != NULL && branch_gives_way(tx, 0))
 		return; /* the state is held, perhaps for hours, and branches go on */
 	if (g->state != CB_GUEST_STARTING && g->state != CB_GUEST_UP)
 		return; /* it ends already, or a twin takes over; if that does not help, the broker ends the jail */

@@ -219,6 +219,11 @@ struct cb_twin *cb_twins_undone(struct cb_twins *w, bool oldest)
 	return best;
 }
 
+struct cb_twin *cb_twins_held(const struct cb_twins *w)
+{
+	return w->unasked ? w->waking : NULL;
+}
+
 size_t cb_twins_give_up(struct cb_transactions *tx)
 {
 	struct cb_twin *t = cb_twins_pick(&tx->twins, true);

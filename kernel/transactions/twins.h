@@ -108,6 +108,8 @@ struct cb_twin *cb_twins_pick(struct cb_twins *w, bool oldest);
 /* While one that took over is not known to work: the oldest or youngest without a name that goes when it is; NULL =
  * there is none. */
 struct cb_twin *cb_twins_undone(struct cb_twins *w, bool oldest);
+/* Who is to take over, and is woken only when something is asked of it; NULL = none. */
+struct cb_twin *cb_twins_held(const struct cb_twins *w);
 /* Who takes over when a cell fails for good: the youngest without a name, or if there is none the youngest. */
 struct cb_twin *cb_twins_next(struct cb_twins *w);
 /* Another one of this one's name. */

@@ -239,9 +239,7 @@ bool cb_twins_exited(struct cb_transactions *tx, int status)
 		passed_over(&tx->twins, why);
 		return true;
 	}
-	bool held = tx->twins.waking != NULL && tx->twins.unasked;
-
-	if (!tx->twins.confirming && !held &&
+	if (!tx->twins.confirming && cb_twins_held(&tx->twins) == NULL &&
 	    (tx->guest->state != CB_GUEST_RESTORING || tx->guest->python.rules.phase != CB_PHASE_WAKING))
 		return tx->guest->state == CB_GUEST_RESTORING && tx->twins.fallen; /* one that was given up */
 	cb_twins_failed(tx, why);
@@ -331,9 +329,10 @@ static void wake(struct cb_transactions *tx, const struct cb_twin *t)
 
 void cb_twins_asked(struct cb_transactions *tx)
 {
-	if (tx->guest->state == CB_GUEST_RESTORING && tx->twins.waking != NULL && tx->twins.unasked &&
-	    !waits_for_a_request(tx))
-		wake(tx, tx->twins.waking);
+	struct cb_twin *held = cb_twins_held(&tx->twins);
+
+	if (tx->guest->state == CB_GUEST_RESTORING && held != NULL && !waits_for_a_request(tx))
+		wake(tx, held);
 }
 
 /* Page tables of one that was killed for memory count for some ms after its end, until the kernel has freed them: who
