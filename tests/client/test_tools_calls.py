@@ -16,20 +16,9 @@ from cellblock import _schema, _tools  # noqa: E402
 from cellblock._schema import bound_names  # noqa: E402
 from cellblock._session import Serving, _fitted, serving  # noqa: E402
 from cellblock._tools import Bare, Dispatcher, Limits, tool  # noqa: E402
-from toolcalls import answers, call, error, one  # noqa: E402
+from toolcalls import add, answers, call, error, later, one  # noqa: E402
 
 pytestmark = pytest.mark.once
-
-
-@tool
-def add(a: int, b: int = 2) -> int:
-    return a + b
-
-
-@tool
-async def later(x: Any) -> Any:
-    await asyncio.sleep(0)
-    return x
 
 
 class Color(enum.Enum):

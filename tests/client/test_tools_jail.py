@@ -14,6 +14,7 @@ from cellblock import AsyncSandbox, Sandbox, ToolError, tool  # noqa: E402
 from cellblock._session import Session  # noqa: E402
 
 import eager  # noqa: E402
+from toolcalls import add, later  # noqa: E402
 
 HARMLESS = ("HostToolError", "TypeError", "ValueError", "RecursionError", "UnicodeEncodeError")
 TMPFS = {"policy": {"workspace.mode": "tmpfs"}}
@@ -29,18 +30,6 @@ def folder(tmp_path, monkeypatch):
 class Hit:
     url: str
     rank: int = 1
-
-
-@tool
-def add(a: int, b: int = 2) -> int:
-    """The sum."""
-    return a + b
-
-
-@tool
-async def later(x: Any) -> Any:
-    await asyncio.sleep(0)
-    return x
 
 
 def test_nothing_is_kept_of_calls_that_were_answered():

@@ -14,20 +14,9 @@ import pytest
 msgspec = pytest.importorskip("msgspec")
 from cellblock import _tools  # noqa: E402
 from cellblock._tools import Dispatcher, tool  # noqa: E402
-from toolcalls import answers, call, error, one  # noqa: E402
+from toolcalls import add, answers, call, error, later, one  # noqa: E402
 
 pytestmark = pytest.mark.once
-
-
-@tool
-def add(a: int, b: int = 2) -> int:
-    return a + b
-
-
-@tool
-async def later(x: Any) -> Any:
-    await asyncio.sleep(0)
-    return x
 
 
 class Slow:

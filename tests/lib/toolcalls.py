@@ -2,10 +2,23 @@
 
 import asyncio
 import json
+from typing import Any
 
-from cellblock._tools import Dispatcher
+from cellblock._tools import Dispatcher, tool
 
 COUNT = iter(range(10**9))
+
+
+@tool
+def add(a: int, b: int = 2) -> int:
+    """The sum."""
+    return a + b
+
+
+@tool
+async def later(x: Any) -> Any:
+    await asyncio.sleep(0)
+    return x
 
 
 def call(name, *args, **kwargs):
