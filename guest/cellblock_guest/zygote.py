@@ -170,11 +170,12 @@ def _check(name, library, cure=""):
 
 def _try_to_stop(name, library, cure):
     """Unfit: no copy could be made, for each begins with a stop of all threads of libraries."""
-    for left in reversed(range(_TRIES)):
+    for tried in range(_TRIES):
+        if tried:
+            time.sleep(_PAUSE)
         error = library.try_to_stop()
         if error != errno.ETIMEDOUT:
             break
-        time.sleep(_PAUSE if left else 0)
     if error == errno.ETIMEDOUT:
         raise Unfit("%s leaves a thread running that can't be stopped, nor copied%s" % (name, cure))
     if error:
