@@ -106,6 +106,7 @@ void cb_shell_release(struct cb_shell *s)
 		cb_request_free(r);
 	cb_request_free(s->current);
 	s->current = NULL;
+	cb_stdin_forget(s);
 }
 
 /* ---- beginning ---- */
@@ -242,6 +243,7 @@ void cb_shell_finish(struct cb_shell *s)
 	CB_HOLDS(r != NULL);
 	s->current = NULL;
 	s->awaiting = s->over = false;
+	cb_stdin_forget(s);
 	s->asked_at = s->interrupted_at = s->notice_at = s->interrupt_by = s->cell.deadline = 0;
 	if (s->ops->ending != NULL)
 		s->ops->ending(s, r);
@@ -544,6 +546,7 @@ void cb_shell_look(struct cb_shell *s, int64_t now)
 		interrupt_hard(s);
 	if (!runs_cell(s) || s->over)
 		return;
+	cb_stdin_look(s, now);
 	double limit = s->current->execute.cpu;
 
 	if (c->deadline != 0 && c->deadline <= now && c->stop != CB_STOP_NONE)
@@ -572,6 +575,7 @@ void cb_shell_due(const struct cb_shell *s, int64_t *look_at, int64_t *when)
 	cb_sooner(when, s->interrupt_by);
 	if (!runs_cell(s))
 		return;
+	cb_sooner(when, s->unsent.again_at);
 	cb_sooner(when, s->cell.deadline);
 	if (((s->current->execute.cpu > 0 && s->ops->cpu != NULL) || looks_at_work(s)) && s->cell.stop == CB_STOP_NONE)
 		cb_shell_next_look(look_at, when);

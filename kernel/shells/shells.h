@@ -100,6 +100,13 @@ struct cb_shell_ops {
 	const char *cpu_of;		   /* whose CPU time that is: "the jail" */
 };
 
+/* A question whose client's stdin is not connected yet, perhaps. */
+struct cb_unsent {
+	struct cb_buf metadata, content;
+	int64_t again_at; /* when it is sent again; 0 = there is none */
+	int64_t until;	  /* then its client counts as gone */
+};
+
 struct cb_shell {
 	const struct cb_shell_ops *ops;
 	struct cb_shells *all;	  /* the branches' ones too */
@@ -120,6 +127,7 @@ struct cb_shell {
 	int64_t answer_by;	/* of a question; 0 = any time */
 	int64_t asked_at;	/* when it asked for input, and is not answered; 0 = it does not ask */
 	int64_t question;	/* the guest's number of it, which the answer brings back; 0 = it has none */
+	struct cb_unsent unsent;
 	unsigned ask_again;	/* how often it may all the same: each interrupt may have crossed a question */
 	bool awaiting;		/* a loop of its own runs it, and takes comm messages */
 	int64_t interrupted_at; /* and it has not obeyed, or not ended; 0 = no */

@@ -5,12 +5,18 @@
  */
 #include "stdin.h"
 
+#include <errno.h>
+
+#include <cellblock/clock.h>
 #include <cellblock/error.h>
 #include <cellblock/json_scan.h>
 #include <cellblock/log.h>
 
 #include "jupyter/jupyter.h"
 #include "shell.h"
+
+#define ARRIVES_WITHIN 2000000000LL
+#define AGAIN_AFTER 20000000LL
 
 /* The number that the guest gave its question; 0 = none. */
 static int number_of(struct cb_span metadata, int64_t *ret_number, const char **ret_reason)
@@ -21,6 +27,63 @@ static int number_of(struct cb_span metadata, int64_t *ret_number, const char **
 	*ret_number = 0;
 	*ret_reason = "the number of a question is no integer of 64 bits";
 	return r < 0 || f[0].ret.data == NULL ? r : cb_json_int(f[0].ret, ret_number);
+}
+
+void cb_stdin_forget(struct cb_shell *s)
+{
+	cb_buf_release(&s->unsent.metadata);
+	cb_buf_release(&s->unsent.content);
+	s->unsent.again_at = 0;
+}
+
+static int keep(struct cb_shell *s, struct cb_span metadata, struct cb_span content)
+{
+	int64_t now = cb_now_ns();
+
+	s->unsent.metadata = CB_BUF_INIT(metadata.len);
+	s->unsent.content = CB_BUF_INIT(content.len);
+	int r = cb_buf_append(&s->unsent.metadata, metadata.data, metadata.len);
+
+	if (r == 0)
+		r = cb_buf_append(&s->unsent.content, content.data, content.len);
+	if (r < 0) {
+		cb_stdin_forget(s);
+		return CB_STDIN_NOBODY;
+	}
+	s->unsent.again_at = now + AGAIN_AFTER;
+	s->unsent.until = now + ARRIVES_WITHIN;
+	return 0;
+}
+
+static int send_question(struct cb_shell *s, struct cb_span metadata, struct cb_span content)
+{
+	struct cb_jupyter *jp = s->all->jupyter;
+	struct cb_outgoing out = { .type = "input_request",
+				   .parent = cb_header_span(s->current->header),
+				   .metadata = metadata,
+				   .content = content };
+
+	cb_channels_drain_stdin(jp);
+	return cb_channels_send(jp, CB_STDIN, s->current, &out);
+}
+
+void cb_stdin_look(struct cb_shell *s, int64_t now)
+{
+	if (s->unsent.again_at == 0 || s->unsent.again_at > now)
+		return;
+	if (s->asked_at == 0) { /* interrupted */
+		cb_stdin_forget(s);
+		return;
+	}
+	int r = send_question(s, cb_buf_span(&s->unsent.metadata), cb_buf_span(&s->unsent.content));
+
+	if (r == -EHOSTUNREACH && now < s->unsent.until) {
+		s->unsent.again_at = now + AGAIN_AFTER;
+		return;
+	}
+	cb_stdin_forget(s);
+	if (r < 0)
+		cb_stdin_nobody(s);
 }
 
 int cb_stdin_ask(struct cb_shell *s, const struct cb_frame *f, const char **ret_reason)
@@ -35,13 +98,13 @@ int cb_stdin_ask(struct cb_shell *s, const struct cb_frame *f, const char **ret_
 		r = number_of(f->metadata, &s->question, ret_reason);
 	if (r < 0)
 		return r;
-	struct cb_outgoing out = { .type = "input_request",
-				   .parent = cb_header_span(cell->header),
-				   .metadata = cb_buf_span(&metadata),
-				   .content = { f->content, f->header.content_len } };
+	struct cb_span content = { f->content, f->header.content_len };
 
-	cb_channels_drain_stdin(jp);
-	return cb_channels_send(jp, CB_STDIN, cell, &out) < 0 ? CB_STDIN_NOBODY : 0;
+	cb_stdin_forget(s);
+	r = send_question(s, cb_buf_span(&metadata), content);
+	if (r == -EHOSTUNREACH)
+		return keep(s, cb_buf_span(&metadata), content);
+	return r < 0 ? CB_STDIN_NOBODY : 0;
 }
 
 /* The calls of host tools that wait for this client's answer, or NULL: it is input() that waits. */

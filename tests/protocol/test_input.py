@@ -100,6 +100,19 @@ def test_an_answer_that_crosses_a_signal_is_none_to_the_next_question(client, si
     assert client.finish(cell).result == "('B', 'C')"
 
 
+@pytest.mark.cellblock_only("ipykernel's question is lost, and the cell waits for ever")
+@pytest.mark.parametrize("code", ["input('?')", "await asyncio.to_thread(input, '?')"])
+def test_a_client_whose_stdin_comes_later_is_asked(shared, kernel, code):
+    """ZeroMQ may connect one of a new client's sockets later than the others."""
+    with shared.client(kernel, channels=("shell", "control", "iopub", "hb")) as late:
+        late.ready()
+        cell = late.start(f"import asyncio\nprint('up', flush=True)\n{code}", allow_stdin=True)
+        late.says(cell, "up\n")
+        late.open("stdin")
+        assert answer(late, "here").content["prompt"] == "?"
+        assert late.finish(cell).result == "'here'"
+
+
 def test_a_stale_answer_is_not_taken(client):
     client.send("input_reply", {"value": "stale"}, channel="stdin")
     client.request("kernel_info_request", channel="control")

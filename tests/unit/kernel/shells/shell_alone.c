@@ -352,6 +352,18 @@ int cb_stdin_ask(struct cb_shell *shell, const struct cb_frame *f, const char **
 	return ask_result;
 }
 
+void cb_stdin_look(struct cb_shell *shell, int64_t at)
+{
+	assert_true(shell == s && at == now && shell->current != NULL && !shell->over);
+	if (shell->unsent.again_at != 0)
+		did("again");
+}
+
+void cb_stdin_forget(struct cb_shell *shell)
+{
+	shell->unsent.again_at = 0;
+}
+
 void cb_stdin_nobody(struct cb_shell *shell)
 {
 	assert_true(shell->asked_at != 0);

@@ -219,6 +219,22 @@ static void test_may_not_ask(void **state)
 	}
 }
 
+/* A question that has reached nobody yet is looked at until it or its cell is over. */
+static void test_asked_again(void **state)
+{
+	(void)state;
+	begins(CB_REQUEST_EXECUTE, 0);
+	asks();
+	s->unsent.again_at = now + MS;
+	assert_int_equal(due(), now + MS);
+	look_after(MS, "again ");
+	cb_shell_stopped(s);
+	look_after(MS, "");
+	assert_int_equal(due(), 0);
+	dies();
+	assert_int_equal(s->unsent.again_at, 0);
+}
+
 static void test_whose_answer(void **state)
 {
 	struct cb_request *cell = begins(CB_REQUEST_EXECUTE, 0), answer = { .nident = 1 };
@@ -376,6 +392,7 @@ int main(void)
 		TEST(asks_too_long),
 		TEST(wait_is_told),
 		TEST(may_not_ask),
+		TEST(asked_again),
 		TEST(whose_answer),
 		TEST(interrupt),
 		TEST(obeyed),

@@ -2,6 +2,7 @@
 #include "shells/stdin.h"
 
 #include <cellblock/error.h>
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -138,9 +139,64 @@ static void test_asks(void **state)
 	assert_int_equal(s->question, 12);
 	assert_int_equal(ask("{}"), 0);
 	assert_int_equal(s->question, 0); /* it has none, and not the last one's */
-	sent = -113;
+	sent = -EAGAIN;
 	assert_int_equal(ask("{}"), CB_STDIN_NOBODY);
 	expect("drain asks drain asks ", "");
+	assert_int_equal(s->unsent.again_at, 0);
+}
+
+static void look(int64_t now, const char *what, const char *answer)
+{
+	cb_stdin_look(s, now);
+	expect(what, answer);
+}
+
+/* Its stdin may be connected in a moment: the same question goes out again, once. */
+static void test_on_its_way(void **state)
+{
+	(void)state;
+	sent = -EHOSTUNREACH;
+	assert_int_equal(ask("{\"question\":3}"), 0);
+	expect("drain asks ", "");
+	s->asked_at = 1;
+	int64_t again = s->unsent.again_at, until = s->unsent.until;
+
+	assert_true(again > 0 && again < until);
+	look(again - 1, "", "");
+	look(again, "drain asks ", "");
+	look(again, "", ""); /* its next time is later */
+	sent = 0;
+	look(until - 1, "drain asks ", "");
+	look(until + 1, "", "");
+	assert_int_equal(s->unsent.again_at, 0);
+	sent = -EHOSTUNREACH;
+	for (int i = 0; i < 3; i++) { /* another question, an answer, or none: it is not sent again */
+		assert_int_equal(ask("{\"question\":4}"), 0);
+		expect("drain asks ", "");
+		s->asked_at = i == 1 ? 0 : 1;
+		if (i == 2)
+			cb_stdin_forget(s);
+		if (i > 0)
+			look(s->unsent.until + 1, "", "");
+	}
+	assert_true(s->unsent.content.data == NULL && s->unsent.metadata.data == NULL);
+}
+
+/* It has gone: input() ends, once. */
+static void test_does_not_come(void **state)
+{
+	static const int code[] = { -EHOSTUNREACH, -EAGAIN };
+
+	(void)state;
+	for (size_t i = 0; i < CB_COUNT(code); i++) {
+		sent = -EHOSTUNREACH;
+		assert_int_equal(ask("{}"), 0);
+		s->asked_at = 1;
+		sent = code[i];
+		look(s->unsent.until, "drain asks drain asks input ", "{\"status\":\"ok\",\"value\":\"\\u0004\"}");
+		look(s->unsent.until, "", "");
+		assert_int_equal(s->unsent.again_at, 0);
+	}
 }
 
 /* A broken rule: nobody is asked. */
@@ -211,6 +267,8 @@ static void test_no_answer_to_calls(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test_setup(test_asks, set_up),
+					    cmocka_unit_test_setup(test_on_its_way, set_up),
+					    cmocka_unit_test_setup(test_does_not_come, set_up),
 					    cmocka_unit_test_setup(test_refused_question, set_up),
 					    cmocka_unit_test_setup(test_answers, set_up),
 					    cmocka_unit_test_setup(test_no_answer, set_up),
