@@ -95,7 +95,7 @@ bool cb_adopt_holds(const struct cb_transactions *tx, const struct cb_branch *b)
 	uint32_t n = b->python.number;
 
 	return (w->coming != NULL && w->coming->branch == n) || (w->waking != NULL && w->waking->branch == n) ||
-	       (w->confirming && w->woken.branch == n);
+	       (cb_twins_confirming(w) && w->woken.branch == n);
 }
 
 void cb_adopt_buried(struct cb_transactions *tx, struct cb_branch *b)

@@ -302,7 +302,7 @@ void cb_checkpoint_answer(struct cb_transactions *tx, struct cb_request *r)
 			return;
 		}
 		cb_twins_drop(tx, t);
-		if (tx->twins.confirming && strcmp(tx->twins.woken.name, name) == 0)
+		if (cb_twins_confirming(&tx->twins) && strcmp(tx->twins.woken.name, name) == 0)
 			tx->twins.woken.name[0] = '\0'; /* it is deleted, not lost */
 		cb_reply_ok(tx->jupyter, r);
 	}

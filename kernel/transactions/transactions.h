@@ -74,6 +74,18 @@ struct cb_twin {
 
 #define CB_TWINS_ENDING_MAX 8
 
+/* How far the take-over by one twin has come. One that fails is over: the next older one's begins anew. */
+enum cb_takeover {
+	CB_TAKEOVER_NONE,
+	CB_TAKEOVER_ENDING,   /* pid 1 is to end all but it, and to say RESTORED */
+	CB_TAKEOVER_SETTLING, /* it has; the dead one's memory is to come back first */
+	CB_TAKEOVER_FILES,    /* from here on it has the guest's place; the workspace's files are brought back */
+	CB_TAKEOVER_HELD,     /* it is not woken before something is asked of it */
+	CB_TAKEOVER_WAKING,   /* it is to say RESUMED */
+	CB_TAKEOVER_COPYING,  /* it serves, but nobody is told before it has been copied in its turn */
+	CB_TAKEOVER_LOOKING,  /* … or was looked at for a while */
+};
+
 struct cb_twins {
 	bool possible;	   /* in this jail, with this policy */
 	bool stale;	   /* something has run since the newest one was made */
@@ -102,7 +114,8 @@ struct cb_twins {
 	int64_t silent_ns;	/* then, or when what Python says was last left unread */
 	bool slow_told;		/* that it takes long was told */
 	int64_t interrupted_at; /* by a user, meanwhile; 0 = not */
-	struct cb_twin *waking; /* takes over; NULL = none */
+	enum cb_takeover takeover;
+	struct cb_twin *waking; /* takes over, and does not serve yet; NULL = none */
 	int twin_control_slot;	/* of the one that is coming */
 	int idle_timer, deadline_timer, rest_timer;
 	bool rested;	   /* since the newest one was made Python has put in order what that has cost it */
@@ -114,12 +127,9 @@ struct cb_twins {
 	struct cb_twin_cost cost; /* auto */
 	bool cost_reads;	  /* what the running cell does to memory */
 	int64_t stopped_ns;	  /* when a take-over was ordered */
-	bool settling;		  /* it is not woken yet: the dead one's memory is to come back first */
-	unsigned settled;	  /* how often that was looked at */
+	unsigned settled;	  /* how often it was looked whether memory has come back */
 	unsigned idle_deaths;	  /* since a cell or message has begun: of states that were back */
-	bool unasked;		  /* so the next one is not woken before something is asked of it */
 	bool fallen;		  /* in this take-over one was woken and failed */
-	bool confirming;	  /* one serves, but nobody is told before it has been copied in its turn */
 	unsigned looks;		  /* at the one that serves: how many more, while its threads have had no turn */
 	double look_used;	  /* seconds of a processor that it had used at the last of them */
 	int64_t look_end;	  /* ns; it is looked at until then */

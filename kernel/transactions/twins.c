@@ -213,15 +213,21 @@ struct cb_twin *cb_twins_undone(struct cb_twins *w, bool oldest)
 	struct cb_twin *best = NULL;
 
 	for (struct cb_twin *t = w->twin; t < w->twin + CB_TWINS_MAX; t++)
-		if (w->confirming && cb_twin_is_ready(t) && t->number <= w->before_copy && t->name[0] == '\0' &&
-		    t->cell > w->woken.cell && (best == NULL || (t->number > best->number) != oldest))
+		if (cb_twins_confirming(w) && cb_twin_is_ready(t) && t->number <= w->before_copy &&
+		    t->name[0] == '\0' && t->cell > w->woken.cell &&
+		    (best == NULL || (t->number > best->number) != oldest))
 			best = t;
 	return best;
 }
 
+bool cb_twins_confirming(const struct cb_twins *w)
+{
+	return w->takeover >= CB_TAKEOVER_COPYING;
+}
+
 struct cb_twin *cb_twins_held(const struct cb_twins *w)
 {
-	return w->unasked ? w->waking : NULL;
+	return w->takeover == CB_TAKEOVER_HELD ? w->waking : NULL;
 }
 
 size_t cb_twins_give_up(struct cb_transactions *tx)
@@ -274,8 +280,9 @@ void cb_twins_forget_past(struct cb_transactions *tx)
 {
 	struct cb_twins *w = &tx->twins;
 	/* what is undone is to be told yet */
-	uint64_t oldest = w->confirming ? w->woken.cell : w->undo_log.last;
-	uint64_t undone = w->confirming ? w->woken.live.undone : w->undo_log.live.undone;
+	bool confirming = cb_twins_confirming(w);
+	uint64_t oldest = confirming ? w->woken.cell : w->undo_log.last;
+	uint64_t undone = confirming ? w->woken.live.undone : w->undo_log.live.undone;
 
 	for (const struct cb_twin *t = w->twin; t < w->twin + CB_TWINS_MAX; t++)
 		if (t->number != 0)
@@ -315,7 +322,7 @@ void cb_twins_init_said(struct cb_transactions *tx, const struct cb_init_msg *m)
 		bool youngest = t == cb_twins_pick(w, false);
 
 		cb_log(CB_LOG_INFO, "twin %u has ended", t->number);
-		if (!w->confirming || t->number <= w->before_copy) /* else cb_twins_confirm tells of it */
+		if (!cb_twins_confirming(w) || t->number <= w->before_copy) /* else cb_twins_confirm tells of it */
 			cb_checkpoint_lost(tx, t->name, "its copy has ended");
 		cb_twins_forget(tx, t);
 		if (youngest)
@@ -333,25 +340,41 @@ static bool files_come(const struct cb_transactions *tx)
 	       cb_broker_queue_begun(tx->queue, CB_BROKER_SNAPSHOT);
 }
 
+/* One is being made. */
+static void coming_late(struct cb_transactions *tx)
+{
+	if (tx->twins.asked && cb_twins_copied_late(tx))
+		cb_twins_failed(tx, "it could not be copied: Python did not answer");
+	else if (tx->twins.asked)
+		cb_twins_let_go(tx);
+	else if (files_come(tx))
+		cb_twins_check_ready(tx); /* waits on */
+	else
+		cb_twins_not_made(tx, "the twin did not come");
+}
+
 static void on_deadline(void *context)
 {
 	struct cb_transactions *tx = context;
-	struct cb_twins *w = &tx->twins;
 
-	if (w->waking != NULL && w->settling) {
+	switch (tx->twins.takeover) {
+	case CB_TAKEOVER_SETTLING:
 		cb_twins_restored(tx);
-	} else if (w->waking != NULL) {
+		break;
+	case CB_TAKEOVER_ENDING:
+	case CB_TAKEOVER_WAKING:
 		cb_twins_waking_late(tx);
-	} else if (w->confirming && w->coming == NULL && !w->asked) {
+		break;
+	case CB_TAKEOVER_LOOKING:
 		cb_twins_looked_at(tx);
-	} else if (w->asked && cb_twins_copied_late(tx)) {
-		cb_twins_failed(tx, "it could not be copied: Python did not answer");
-	} else if (w->asked) {
-		cb_twins_let_go(tx);
-	} else if (files_come(tx)) {
-		cb_twins_check_ready(tx); /* waits on */
-	} else {
-		cb_twins_not_made(tx, "the twin did not come");
+		break;
+	case CB_TAKEOVER_NONE:
+	case CB_TAKEOVER_COPYING:
+		coming_late(tx);
+		break;
+	case CB_TAKEOVER_FILES: /* that has a clock of its own */
+	case CB_TAKEOVER_HELD:	/* for any time */
+		break;
 	}
 }
 
@@ -364,7 +387,8 @@ void cb_twins_jail_gone(struct cb_transactions *tx)
 	for (struct cb_twin *t = w->twin; t < w->twin + CB_TWINS_MAX; t++)
 		if (t->number != 0)
 			cb_twins_forget(tx, t);
-	w->asked = w->possible = w->confirming = w->rested = false;
+	cb_twins_go(w, CB_TAKEOVER_NONE);
+	w->asked = w->possible = w->rested = false;
 	w->confirmed_ns = 0;
 	cb_checkpoints_gone(tx);
 	cb_twins_undo_calls(tx, -1);

@@ -108,6 +108,8 @@ struct cb_twin *cb_twins_pick(struct cb_twins *w, bool oldest);
 /* While one that took over is not known to work: the oldest or youngest without a name that goes when it is; NULL =
  * there is none. */
 struct cb_twin *cb_twins_undone(struct cb_twins *w, bool oldest);
+/* One that took over serves, and is not known to work. */
+bool cb_twins_confirming(const struct cb_twins *w);
 /* Who is to take over, and is woken only when something is asked of it; NULL = none. */
 struct cb_twin *cb_twins_held(const struct cb_twins *w);
 /* Who takes over when a cell fails for good: the youngest without a name, or if there is none the youngest. */
@@ -141,6 +143,8 @@ void cb_twins_why_not(const struct cb_guest_content *c, char *ret_why, size_t si
 void cb_twins_lost_at_birth(struct cb_transactions *tx, const char *why);
 
 /* ---- twins_restore.c ---- */
+/* The one way to another state of the take-over. */
+void cb_twins_go(struct cb_twins *w, enum cb_takeover to);
 /* The dead are dead: what they have said is all there is. */
 void cb_twins_restored(struct cb_transactions *tx);
 /* The one that takes over has not said RESUMED by its deadline. */

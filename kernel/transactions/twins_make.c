@@ -53,7 +53,7 @@ static void not_asked_again(struct cb_transactions *tx, const char *why)
 /* Whoever waits for it hears of it; NULL = it did not come. */
 static void told(struct cb_transactions *tx, struct cb_twin *t, const char *why)
 {
-	if (tx->twins.confirming)
+	if (cb_twins_confirming(&tx->twins))
 		cb_twins_copied(tx, t);
 	else
 		cb_checkpoint_made(tx, t, why);
@@ -80,7 +80,7 @@ static void count_failure(struct cb_transactions *tx)
 	struct cb_twins *w = &tx->twins;
 
 	w->failures += w->coming_use == CB_TWIN_KEPT;
-	if (w->coming_use != CB_TWIN_KEPT || w->coming_name[0] != '\0' || w->confirming)
+	if (w->coming_use != CB_TWIN_KEPT || w->coming_name[0] != '\0' || cb_twins_confirming(w))
 		return;
 	w->unmade = true;
 	cb_twins_rest(tx);
@@ -452,7 +452,7 @@ void cb_twins_check_ready(struct cb_transactions *tx)
 	cb_twin_cost_made(&w->cost, cb_usage_turns(&tx->guest->usage), w->duration_s);
 	while (t->name[0] != '\0' && (old = cb_twins_other_named(w, t)) != NULL)
 		cb_twins_drop(tx, old);
-	if (!w->confirming) { /* else an older one may be needed yet */
+	if (!cb_twins_confirming(w)) { /* else an older one may be needed yet */
 		if (t->name[0] == '\0')
 			drop_same(tx, t);
 		cb_twins_keep_so_many(tx);

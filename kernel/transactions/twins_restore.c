@@ -5,6 +5,7 @@
  */
 #include <cellblock/fd.h>
 #include <cellblock/log.h>
+#include <cellblock/states.h>
 #include <inttypes.h>
 #include <stdarg.h>
 
@@ -38,10 +39,30 @@
 #define MOMENTS (10000 * MS)	      /* who dies in these, with nothing to do, is not what was kept */
 #define LIVED (600000 * MS)	      /* who dies later than this does not die again and again */
 
+#define BIT(state) (1u << (CB_TAKEOVER_##state))
+
+static const struct cb_states states = {
+	"a take-over",
+	{ [CB_TAKEOVER_NONE] = { "none", BIT(NONE) | BIT(ENDING) },
+	  [CB_TAKEOVER_ENDING] = { "ending", BIT(NONE) | BIT(SETTLING) | BIT(FILES) | BIT(HELD) | BIT(WAKING) },
+	  [CB_TAKEOVER_SETTLING] = { "settling", BIT(NONE) | BIT(SETTLING) | BIT(FILES) | BIT(HELD) | BIT(WAKING) },
+	  [CB_TAKEOVER_FILES] = { "files", BIT(NONE) | BIT(HELD) | BIT(WAKING) },
+	  [CB_TAKEOVER_HELD] = { "held", BIT(NONE) | BIT(WAKING) },
+	  [CB_TAKEOVER_WAKING] = { "waking", BIT(NONE) | BIT(COPYING) | BIT(LOOKING) },
+	  [CB_TAKEOVER_COPYING] = { "copying", BIT(NONE) | BIT(LOOKING) },
+	  [CB_TAKEOVER_LOOKING] = { "looking", BIT(NONE) } }
+};
+
+void cb_twins_go(struct cb_twins *w, enum cb_takeover to)
+{
+	CB_HOLDS((w->waking != NULL) == (to >= CB_TAKEOVER_ENDING && to <= CB_TAKEOVER_WAKING));
+	CB_STATE_GO(&states, &w->takeover, to);
+}
+
 static void begin(struct cb_transactions *tx, struct cb_twin *t)
 {
 	tx->twins.waking = t;
-	tx->twins.settling = tx->twins.unasked = false;
+	cb_twins_go(&tx->twins, CB_TAKEOVER_ENDING);
 	tx->twins.settled = 0;
 	tx->twins.stopped_ns = cb_now_ns();
 	cb_log(CB_LOG_INFO, "twin %u takes over", t->number);
@@ -160,7 +181,7 @@ bool cb_twins_take_over(struct cb_transactions *tx)
 
 	if (tx->guest->state == CB_GUEST_ENDING)
 		return false;
-	if (w->confirming || w->waking != NULL) {
+	if (w->takeover != CB_TAKEOVER_NONE) {
 		cb_twins_failed(tx, tx->guest->verdict);
 		return true;
 	}
@@ -184,7 +205,6 @@ static void give_up_woken(struct cb_transactions *tx)
 {
 	struct cb_twins *w = &tx->twins;
 
-	w->confirming = false;
 	w->copy_kills |= w->asked;
 	w->asked = false;
 	for (struct cb_twin *t = w->twin; t < w->twin + CB_TWINS_MAX; t++)
@@ -200,21 +220,22 @@ static void give_up_woken(struct cb_transactions *tx)
 static void fall_back(struct cb_transactions *tx, const char *why)
 {
 	struct cb_twins *w = &tx->twins;
-	bool has_place = w->confirming || (w->waking != NULL && w->waking->ends.wire < 0); /* the guest's */
+	enum cb_takeover failed = w->takeover;
 	struct cb_twin *t;
 
 	passed_over(w, why);
 	cb_checkpoint_lost(tx, w->waking != NULL ? w->waking->name : w->woken.name,
-			   w->unasked ? "its state ended before it was woken"
-				      : "its state did not work when it was woken");
+			   failed == CB_TAKEOVER_HELD ? "its state ended before it was woken"
+						      : "its state did not work when it was woken");
 	if (tx->checkpoints.rolling)
 		snprintf(tx->guest->cause, sizeof(tx->guest->cause),
 			 "the state that was asked for did not work when it was woken (%s)", w->passed_why);
 	if (w->waking != NULL)
 		cb_twins_forget(tx, w->waking);
-	if (has_place) {
-		if (w->confirming)
-			give_up_woken(tx);
+	cb_twins_go(w, CB_TAKEOVER_NONE);
+	if (failed >= CB_TAKEOVER_COPYING)
+		give_up_woken(tx);
+	if (failed >= CB_TAKEOVER_FILES) {
 		cb_loop_remove(tx->loop, &tx->guest->link_slot); /* not heard any more */
 		cb_guest_set_idle(tx->guest);
 		tx->guest->verdict[0] = '\0'; /* it was that one's */
@@ -230,18 +251,18 @@ static void fall_back(struct cb_transactions *tx, const char *why)
 
 bool cb_twins_exited(struct cb_transactions *tx, int status)
 {
+	struct cb_twins *w = &tx->twins;
 	char why[160];
 
 	cb_python_end_text(status, why, sizeof(why));
 	if (tx->guest->state == CB_GUEST_ENDING) { /* before it was believed, and its jail with it: there is no other */
-		if (!tx->twins.confirming && tx->twins.waking == NULL)
+		if (w->takeover == CB_TAKEOVER_NONE)
 			return false;
-		passed_over(&tx->twins, why);
+		passed_over(w, why);
 		return true;
 	}
-	if (!tx->twins.confirming && cb_twins_held(&tx->twins) == NULL &&
-	    (tx->guest->state != CB_GUEST_RESTORING || tx->guest->python.rules.phase != CB_PHASE_WAKING))
-		return tx->guest->state == CB_GUEST_RESTORING && tx->twins.fallen; /* one that was given up */
+	if (w->takeover < CB_TAKEOVER_HELD)
+		return tx->guest->state == CB_GUEST_RESTORING && w->fallen; /* one that was given up */
 	cb_twins_failed(tx, why);
 	return true;
 }
@@ -253,7 +274,7 @@ void cb_twins_woken_closed(struct cb_transactions *tx)
 
 void cb_twins_failed(struct cb_transactions *tx, const char *why)
 {
-	if (tx->twins.waking != NULL || tx->twins.confirming)
+	if (tx->twins.takeover != CB_TAKEOVER_NONE)
 		fall_back(tx, why);
 }
 
@@ -262,7 +283,7 @@ void cb_twins_waking_late(struct cb_transactions *tx)
 {
 	struct cb_twins *w = &tx->twins;
 
-	if (tx->guest->python.rules.phase != CB_PHASE_WAKING || ++w->silent >= SILENT_MAX) {
+	if (w->takeover != CB_TAKEOVER_WAKING || ++w->silent >= SILENT_MAX) {
 		cb_guest_kill(tx->guest, "no twin could take over");
 		return;
 	}
@@ -313,13 +334,13 @@ static bool waits_for_a_request(const struct cb_transactions *tx)
  * There is no copy of it yet: until then the kernel's OOM killer spares it, as any twin. */
 static void wake(struct cb_transactions *tx, const struct cb_twin *t)
 {
-	struct cb_twins *w = &tx->twins;
+	bool held = waits_for_a_request(tx);
 
-	w->unasked = waits_for_a_request(tx);
-	cb_loop_arm(tx->loop, w->deadline_timer, w->unasked ? 0 : cb_now_ns() + RESTORE_DEADLINE);
-	if (w->unasked && cb_branches_any(tx)) /* else all of the jail stands still until it is woken */
+	cb_twins_go(&tx->twins, held ? CB_TAKEOVER_HELD : CB_TAKEOVER_WAKING);
+	cb_loop_arm(tx->loop, tx->twins.deadline_timer, held ? 0 : cb_now_ns() + RESTORE_DEADLINE);
+	if (held && cb_branches_any(tx)) /* else all of the jail stands still until it is woken */
 		(void)cb_pid1_tell(&tx->guest->pid1, CB_INIT_GO_ON, 0, 0);
-	if (w->unasked)
+	if (held)
 		return;
 	(void)cb_broker_score(&tx->guest->broker, CB_BROKER_OOM_FIRST, tx->guest->jail, t->pid);
 	cb_guest_listen(tx->guest);
@@ -351,12 +372,14 @@ void cb_twins_restored(struct cb_transactions *tx)
 	struct cb_twin *t = w->waking;
 	int r;
 
-	if (tx->guest->state != CB_GUEST_RESTORING) /* its jail is being ended meanwhile */
+	/* its jail is being ended meanwhile; or that was said already */
+	if (tx->guest->state != CB_GUEST_RESTORING || w->takeover > CB_TAKEOVER_SETTLING)
 		return;
-	w->settling = w->settled++ < SETTLE_LOOKS && memory_is_to_come(tx);
-	cb_loop_arm(tx->loop, w->deadline_timer, cb_now_ns() + (w->settling ? SETTLE : RESTORE_DEADLINE));
-	if (w->settling)
+	if (w->settled++ < SETTLE_LOOKS && memory_is_to_come(tx)) {
+		cb_twins_go(w, CB_TAKEOVER_SETTLING);
+		cb_loop_arm(tx->loop, w->deadline_timer, cb_now_ns() + SETTLE);
 		return;
+	}
 	cb_guest_last_words(tx->guest);
 	cb_checkpoints_gone(tx); /* also those that it asked for with these */
 	r = cb_guest_become(tx->guest, &t->ends, t->pid);
@@ -364,7 +387,8 @@ void cb_twins_restored(struct cb_transactions *tx)
 	if (r < 0) {
 		cb_guest_kill(tx->guest, "the twin can't be spoken to");
 	} else if (t->files == CB_FILES_KEPT) {
-		cb_loop_arm(tx->loop, w->deadline_timer, 0); /* that has a clock of its own */
+		cb_twins_go(w, CB_TAKEOVER_FILES); /* first, for the answer may come within the call */
+		cb_loop_arm(tx->loop, w->deadline_timer, 0);
 		cb_file_snapshots_ask(tx, CB_BROKER_RESTORE, t->snapshot);
 	} else {
 		wake(tx, t);
@@ -376,8 +400,11 @@ void cb_twins_files(struct cb_transactions *tx, enum cb_broker_op op, uint32_t n
 	struct cb_twins *w = &tx->twins;
 	struct cb_twin *t = op == CB_BROKER_SNAPSHOT ? cb_twins_find(w, number) : w->waking;
 
-	if (t == NULL || t->snapshot != number || (op == CB_BROKER_RESTORE && tx->guest->state != CB_GUEST_RESTORING))
+	if (t == NULL || t->snapshot != number)
 		return; /* it has ended meanwhile */
+	if (op == CB_BROKER_RESTORE &&
+	    (w->takeover != CB_TAKEOVER_FILES || tx->guest->state != CB_GUEST_RESTORING))
+		return; /* or its jail; or another is to take over, and its files are those */
 	if (problem[0] != '\0')
 		snprintf(t->files_problem, sizeof(t->files_problem), "%s", problem);
 	if (op == CB_BROKER_SNAPSHOT) {
@@ -536,6 +563,7 @@ const char *cb_twins_became(const struct cb_transactions *tx, bool restored)
 
 static void look_at(struct cb_transactions *tx)
 {
+	cb_twins_go(&tx->twins, CB_TAKEOVER_LOOKING);
 	tx->twins.looks = LOOKS;
 	tx->twins.look_used = 0;
 	tx->twins.look_end = cb_now_ns() + LOOK_MOST;
@@ -563,9 +591,10 @@ void cb_twins_resumed(struct cb_transactions *tx)
 	cb_twins_room(tx); /* what a Python before it could not do may be possible: all it had started has ended */
 	if (w->copy_kills && cb_twins_next(w) == NULL) /* the last one: it is looked at only */
 		w->possible = false;
-	if (!w->possible || !cb_twins_make(tx, w->woken.name))
+	if (w->possible && cb_twins_make(tx, w->woken.name))
+		cb_twins_go(w, CB_TAKEOVER_COPYING);
+	else
 		look_at(tx);
-	w->confirming = true;
 }
 
 /* NULL: there is none, and perhaps because it is dying. */
@@ -581,7 +610,8 @@ bool cb_twins_copied_late(struct cb_transactions *tx)
 {
 	struct cb_twins *w = &tx->twins;
 
-	return w->confirming && cb_twins_silent(tx) >= (cb_twins_next(w) != NULL ? COPY_MOST : COPY_MOST_LAST);
+	return w->takeover == CB_TAKEOVER_COPYING &&
+	       cb_twins_silent(tx) >= (cb_twins_next(w) != NULL ? COPY_MOST : COPY_MOST_LAST);
 }
 
 void cb_twins_looked_at(struct cb_transactions *tx)
@@ -632,7 +662,7 @@ void cb_twins_confirm(struct cb_transactions *tx)
 	if (cb_twins_named(tx, t->name) == NULL)
 		cb_checkpoint_lost(tx, t->name, "its state took over, and could not be copied again");
 	note_undone(tx, t);
-	w->confirming = false;
+	cb_twins_go(w, CB_TAKEOVER_NONE);
 	w->confirmed_ns = cb_now_ns();
 	cb_undo_log_undo(&w->undo_log, t->cell, &t->live);
 	cb_twins_undo_calls(tx, (int64_t)t->cell);

@@ -28,7 +28,7 @@
 
 bool cb_twins_busy(const struct cb_transactions *tx)
 {
-	return tx->twins.asked || tx->twins.coming != NULL || tx->twins.confirming;
+	return tx->twins.asked || tx->twins.coming != NULL || cb_twins_confirming(&tx->twins);
 }
 
 void cb_twins_touched(struct cb_transactions *tx, struct cb_span code, int64_t number)

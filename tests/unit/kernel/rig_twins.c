@@ -231,13 +231,13 @@ struct rig_twin rig_twin_unsure(struct rig *r)
 
 	rig_twin_comes(r, &copy, "{\"status\":\"ok\",\"left_out\":{\"native\":1}}");
 	rig_barrier(r);
-	assert_true(r->k.transactions.twins.confirming && r->k.transactions.twins.coming == NULL);
+	assert_true(cb_twins_confirming(&r->k.transactions.twins) && r->k.transactions.twins.coming == NULL);
 	return copy;
 }
 
 void rig_twin_believed(struct rig *r)
 {
-	while (r->k.transactions.twins.confirming) {
+	while (cb_twins_confirming(&r->k.transactions.twins)) {
 		rig_twin_overdue(r);
 		rig_until_soon(r);
 	}

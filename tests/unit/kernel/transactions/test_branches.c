@@ -658,7 +658,7 @@ static void test_it_ends_while_its_copy_takes_over(void **state)
 	assert_null(cb_undo_log_latest(past, 1, UINT64_MAX));
 	rig_swap_wire(r, &b.twin.fd[CB_BIRTH_WIRE]);
 	copy = rig_twin_copied(r, rig_twin_restored(r, &t));
-	assert_false(r->k.transactions.twins.confirming);
+	assert_false(cb_twins_confirming(&r->k.transactions.twins));
 	assert_non_null(cb_undo_log_latest(past, 1, UINT64_MAX));
 	assert_int_equal(cb_undo_log_latest(past, 1, UINT64_MAX)->number, 1);
 	rig_twin_close(&copy);

@@ -192,6 +192,39 @@ static void test_killed_meanwhile(void **state)
 	rig_twin_close(&copy);
 }
 
+/* The state before it has the same files, as the one that a copy is bred of: what is brought back when that one is
+ * killed is not what is brought back for the other, beside which others run yet. */
+static void test_killed_meanwhile_by_a_copy(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t[2] = { rig_twin(r) }, copy;
+	struct cb_twin_control_msg m;
+
+	rig_cell(r, "a");
+	t[1] = rig_twin(r);
+	for (int i = 0; i < 2; i++) {
+		struct cb_twin *has = cb_twins_find(&r->k.transactions.twins, t[i].number);
+
+		has->files = CB_FILES_KEPT;
+		has->snapshot = t[0].number;
+	}
+	rig_init_tell(r, CB_INIT_EXITED, SIGSEGV);
+	rig_init_expect(r, CB_INIT_RESTORE, (int)t[1].number);
+	rig_init_tell(r, CB_INIT_RESTORED, (int)t[1].number);
+	await(r, CB_BROKER_RESTORE);
+	rig_init_tell(r, CB_INIT_GONE, (int)t[1].number);
+	rig_init_expect(r, CB_INIT_RESTORE, (int)t[0].number);
+	answer("{\"status\":\"ok\",\"left\":0,\"reason\":\"\"}");
+	rig_until(r, free_again);
+	assert_true(recv(t[0].fd[CB_BIRTH_TWIN_CONTROL], &m, sizeof(m), MSG_DONTWAIT) < 0);
+	rig_init_tell(r, CB_INIT_RESTORED, (int)t[0].number);
+	await(r, CB_BROKER_RESTORE);
+	answer("{\"status\":\"ok\",\"left\":0,\"reason\":\"\"}");
+	copy = rig_twin_copied(r, rig_twin_goes_on(r, &t[0]));
+	rig_twin_close(&t[1]);
+	rig_twin_close(&copy);
+}
+
 /* What it has said before it is woken is said to nobody, least of all in the name of the one that died. */
 static void test_it_speaks_before_it_is_woken(void **state)
 {
@@ -376,6 +409,7 @@ int main(void)
 		T(test_answers),
 		T(test_not_brought_back),
 		T(test_killed_meanwhile),
+		T(test_killed_meanwhile_by_a_copy),
 		T(test_it_speaks_before_it_is_woken),
 		T(test_shared_by_a_copy),
 		T(test_turns_with_a_client),

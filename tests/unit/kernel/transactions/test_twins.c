@@ -559,7 +559,7 @@ static void test_dies_before_it_can_be_copied(void **state)
 	rig_init_expect(r, CB_INIT_TWIN, (int)t[1].number + 1);
 	rig_init_expect(r, CB_INIT_DROP, (int)t[1].number + 1);
 	rig_barrier(r);
-	assert_true(r->k.transactions.twins.confirming);
+	assert_true(cb_twins_confirming(&r->k.transactions.twins));
 	rig_init_tell(r, CB_INIT_EXITED, SIGABRT);
 	assert_int_equal(r->k.guest.state, CB_GUEST_RESTORING);
 	copy = rig_twin_comes_back(r, &t[0]);

@@ -291,6 +291,23 @@ static void test_a_held_state_is_spared(void **state)
 	rig_twin_close(&t);
 }
 
+/* Pid 1 says it once of each that it is told to restore. */
+static void test_restored_is_said_again(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin t = left_to_a_request(r);
+
+	rig_init_tell(r, CB_INIT_RESTORED, (int)t.number);
+	assert_ptr_equal(cb_twins_held(&r->k.transactions.twins), r->k.transactions.twins.waking);
+	(void)rig_execute(r, "a");
+	struct rig_request resume = rig_twin_goes_on(r, &t);
+
+	rig_init_tell(r, CB_INIT_RESTORED, (int)t.number);
+	t = rig_twin_copied(r, resume);
+	(void)rig_guest_expect(r, CB_WIRE_EXECUTE);
+	rig_twin_close(&t);
+}
+
 /* As a server in a thread, which the host's lack of memory ends every few weeks. */
 static void test_dies_long_after_it_came_back(void **state)
 {
@@ -686,6 +703,7 @@ int main(void)
 		T(test_killed_before_it_is_woken),
 		T(test_dies_of_itself_again_and_again),
 		T(test_a_held_state_is_spared),
+		T(test_restored_is_said_again),
 		T(test_dies_long_after_it_came_back),
 		T(test_dies_of_itself_and_is_not_used),
 		T(test_a_loss_is_not_made_good),
