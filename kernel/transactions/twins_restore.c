@@ -610,8 +610,9 @@ bool cb_twins_copied_late(struct cb_transactions *tx)
 {
 	struct cb_twins *w = &tx->twins;
 
-	return w->takeover == CB_TAKEOVER_COPYING &&
-	       cb_twins_silent(tx) >= (cb_twins_next(w) != NULL ? COPY_MOST : COPY_MOST_LAST);
+	if (w->takeover != CB_TAKEOVER_COPYING || tx->guest->state != CB_GUEST_UP) /* its jail is being ended */
+		return false;
+	return cb_twins_silent(tx) >= (cb_twins_next(w) != NULL ? COPY_MOST : COPY_MOST_LAST);
 }
 
 void cb_twins_looked_at(struct cb_transactions *tx)

@@ -508,6 +508,25 @@ static void test_it_is_not_copied(void **state)
 	rig_twin_close(&copy);
 }
 
+/* Its jail is being ended before it has waited for so long: no other takes over in that. */
+static void test_it_is_not_copied_while_its_jail_ends(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin old, copy;
+	const char *id = is_to_be_copied(r, &old, &copy);
+
+	cb_guest_kill(&r->k.guest, "enough");
+	waits_for_its_copy(r, 16);
+	rig_until(r, is_let_go);
+	assert_int_equal(r->k.guest.state, CB_GUEST_ENDING);
+	rig_expect(r, RIG_IOPUB, "stream", id); /* it waits */
+	rig_await_kill(r);
+	rig_die(r, -1);
+	rig_expect_error(r, RIG_IOPUB, "error", id, "KernelDiedError", "all variables are lost");
+	rig_twin_close(&old);
+	rig_twin_close(&copy);
+}
+
 /* Without an older one all is lost with it: it has more time. */
 static void test_the_last_one_is_not_copied(void **state)
 {
@@ -714,6 +733,7 @@ int main(void)
 		T(test_it_wakes_behind_slow_clients),
 		T(test_it_shuts_its_wire),
 		T(test_it_is_not_copied),
+		T(test_it_is_not_copied_while_its_jail_ends),
 		T(test_the_last_one_is_not_copied),
 		T(test_it_resumes_too_late),
 	};
