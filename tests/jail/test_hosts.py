@@ -107,7 +107,7 @@ def nothing_in_tmp():
     yield
     end = time.monotonic() + PATIENCE
     while (left := list(filter(abandoned, ours() - before))) and time.monotonic() < end:
-        pass  # one that is being removed, of a test beside this one perhaps
+        time.sleep(0.01)  # one that is being removed, of a test beside this one perhaps
     assert not left
 
 

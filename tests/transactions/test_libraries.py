@@ -202,7 +202,7 @@ def library(request):
 
 @pytest.fixture
 def session(start):
-    args = ["--set", "transactions.mode=always", "--set", "limits.memory=6G"]
+    args = ["--set", "transactions.mode=always", "--set", "limits.memory=6G", "--set", "timeout.grace=0.3"]
     argv = [kernels.spec_argv()[0][0], "kernel", "--python", PYTHON, *args, "-f", "{connection_file}"]
     return (start(argv=argv) if PYTHON else start(args=args)).client
 

@@ -292,6 +292,13 @@ const char *rig_execute(struct rig *r, const char *code)
 	return rig_send(r, RIG_SHELL, "execute_request", content, NULL);
 }
 
+/* `{}` with nothing but blanks between, which tests of queues send by the gigabyte: jansson takes long for those. */
+static bool is_blank_object(struct cb_span s)
+{
+	return s.len > 3 && s.data[0] == '{' && s.data[1] == ' ' && s.data[s.len - 1] == '}' &&
+	       memcmp(s.data + 1, s.data + 2, s.len - 3) == 0;
+}
+
 static struct rig_msg parse_msg(struct rig *r, zmq_msg_t *frame, size_t n)
 {
 	struct rig_msg m = { 0 };
@@ -306,7 +313,9 @@ static struct rig_msg parse_msg(struct rig *r, zmq_msg_t *frame, size_t n)
 		json_error_t e;
 
 		part[i] = cb_frame_span(&frame[d + 2 + i]);
-		*to[i] = json_loadb(part[i].data, part[i].len, JSON_REJECT_DUPLICATES, &e);
+		*to[i] = is_blank_object(part[i]) ?
+				 json_object() :
+				 json_loadb(part[i].data, part[i].len, JSON_REJECT_DUPLICATES, &e);
 		if (*to[i] == NULL)
 			fail_msg("part %zu is no JSON: %s: %.*s", i, e.text, (int)part[i].len, part[i].data);
 	}
