@@ -249,7 +249,11 @@ def test_the_resource_monitor_shows_this_kernel(person):
     assert person.kernel() in person.text(".jp-KernelUsage-view")
 
 
-WAITS = "import os, time\nprint('be' + 'fore', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.01)\nkept = 'after'\nprint(kept)"
+WAITS = """import os, time
+print('be' + 'fore', flush=True)
+while not os.path.exists('go'): time.sleep(0.01)
+kept = 'after'
+print(kept)"""
 
 
 def test_a_reload_in_the_middle_of_a_cell_keeps_its_output(person):
