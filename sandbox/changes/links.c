@@ -38,17 +38,17 @@ const struct cb_link *cb_links_find(const struct cb_links *l, const struct stat 
 	return found != NULL ? *found : NULL;
 }
 
-void cb_links_add(struct cb_links *l, const struct stat *file, const char *path, const struct stat *to)
+bool cb_links_add(struct cb_links *l, const struct stat *file, const char *path, const struct stat *to)
 {
 	size_t size = strlen(path) + 1;
 	struct cb_link *link;
 	void *const *at;
 
 	if (l->count >= CB_LINKS_MAX || l->bytes + size > CB_LINKS_BYTES)
-		return;
+		return false;
 	link = malloc(sizeof(*link) + size);
 	if (link == NULL)
-		return;
+		return false;
 	*link = (struct cb_link){
 		.dev = file->st_dev, .ino = file->st_ino, .to_dev = to->st_dev, .to_ino = to->st_ino
 	};
@@ -56,10 +56,11 @@ void cb_links_add(struct cb_links *l, const struct stat *file, const char *path,
 	at = tsearch(link, &l->tree, compare);
 	if (at == NULL || *at != link) { /* no memory, or it is known already */
 		free(link);
-		return;
+		return at != NULL;
 	}
 	l->count++;
 	l->bytes += size;
+	return true;
 }
 
 bool cb_links_is(const struct cb_link *link, const struct stat *st)

@@ -28,9 +28,9 @@ struct cb_links {
 void cb_links_release(struct cb_links *l);
 /* What was added for this file; NULL if nothing was. */
 const struct cb_link *cb_links_find(const struct cb_links *l, const struct stat *file);
-/* `to` is the copy at `path`. Where there is no room left nothing is kept, and further names become files of their own.
- */
-void cb_links_add(struct cb_links *l, const struct stat *file, const char *path, const struct stat *to);
+/* `to` is the copy at `path`. False where there is no room left: nothing is kept, and further names become files of
+ * their own. */
+bool cb_links_add(struct cb_links *l, const struct stat *file, const char *path, const struct stat *to);
 /* Whether `st` is the copy. */
 bool cb_links_is(const struct cb_link *link, const struct stat *st);
 /* Makes `name`, which must be free, another name of what is at the copy's path: the caller looks whether it is that. */

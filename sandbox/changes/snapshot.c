@@ -60,9 +60,20 @@ bool cb_tally_stopped(struct cb_tally *t)
 {
 	if (!cb_layer_stopped())
 		return false;
-	if (t->left == 0)
-		cb_tally_leave(t, "what was not reached", -EINTR);
+	t->unreached = true;
 	return true;
+}
+
+/* What was not reached is told rather than what was left before. */
+static void tell_unreached(struct cb_tally *t)
+{
+	unsigned long long left = t->left;
+
+	if (!t->unreached)
+		return;
+	t->left = 0;
+	cb_tally_leave(t, "what was not reached", -EINTR);
+	t->left += left;
 }
 
 static void leave(struct work *w, const char *name, int code)
@@ -84,12 +95,13 @@ static const char *entry_path(const struct work *w, const char *name, char path[
 	return w->path.lost == 0 && n < PATH_MAX ? path : NULL;
 }
 
-/* What an entry of the merged folder is in the layer: there names of one file can't be told by their numbers. */
+/* What an entry of the merged folder is in the layer: in the former, names of one file can't be told by their numbers.
+ */
 static bool in_layer(const struct work *w, const char *path, struct stat *ret_st)
 {
 	CB_AUTO_FD fd = -1;
 
-	return path != NULL && cb_open_beneath(w->upper, path, O_PATH | O_NOFOLLOW, &fd) == 0 && fstat(fd, ret_st) == 0;
+	return cb_open_beneath(w->upper, path, O_PATH | O_NOFOLLOW, &fd) == 0 && fstat(fd, ret_st) == 0;
 }
 
 /* `file` was written as `name`: from now on its other names can be linked to it. */
@@ -309,20 +321,21 @@ static int fill_file(const struct work *w, const struct place *p, const struct w
 }
 
 /* A file with several names is written once. Names that were one file and are not now, or the other way round, get a
- * file of their own first: what is written in place would be another's content as well. */
+ * file of their own first: what is written in place would be another's content as well. So do those that there is no
+ * room to remember. */
 static int restore_file(struct work *w, const struct place *p, const struct wanted *want, const char *name,
 			const struct stat *now)
 {
 	const struct cb_link *link = !want->below && want->st.st_nlink > 1 ? cb_links_find(&w->names, &want->st) : NULL;
-	char buf[PATH_MAX];
-	const char *path = entry_path(w, name, buf);
-	struct stat st;
-	bool shared = now != NULL && in_layer(w, path, &st) && st.st_nlink > 1;
+	struct stat st; /* not by its path, which may be too long */
+	bool shared = now != NULL && p->upper >= 0 && fstatat(p->upper, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+		      st.st_nlink > 1;
 	int r;
 
 	if (link != NULL && shared && cb_links_is(link, &st))
 		return 0;
-	if (link != NULL || (shared && cb_links_find(&w->taken, &st) != NULL)) {
+	if (link != NULL || (shared && cb_links_find(&w->taken, &st) != NULL) ||
+	    (shared && !cb_links_add(&w->taken, &st, "", &st))) {
 		if (now != NULL && unlinkat(p->merged, name, 0) < 0)
 			return -errno;
 		now = NULL;
@@ -332,8 +345,6 @@ static int restore_file(struct work *w, const struct place *p, const struct want
 	r = fill_file(w, p, want, name, now);
 	if (r == 0 && !want->below)
 		keep_name(w, &want->st, name);
-	if (now != NULL && shared)
-		cb_links_add(&w->taken, &st, "", &st);
 	return r;
 }
 
@@ -558,7 +569,8 @@ static void put_reply(const struct work *w, int code, struct cb_buf *out)
 				   code == -EBUSY ? MOVING : code == -EINTR ? TOO_LONG : strerror(-code));
 	else
 		cb_json_put(&j, "status", "ok", "entries", w->tally.entries, "left", w->tally.left, "reason",
-			    w->tally.reason, "cpu_s", CB_ROUNDED(spent_s(), 6));
+			    w->tally.reason);
+	cb_json_put(&j, "cpu_s", CB_ROUNDED(spent_s(), 6));
 	(void)cb_json_done(&j);
 }
 
@@ -609,6 +621,7 @@ void cb_snapshot_restore(const struct cb_jail *jail, pid_t pid1, uint32_t number
 	if (r == 0) {
 		p.node = cb_kept_node(&w.ix, w.ix.head->root);
 		restore_all(&w, &p);
+		tell_unreached(&w.tally);
 	}
 	close_index(&w);
 	close_trees(&w, &p);

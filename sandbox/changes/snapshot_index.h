@@ -35,7 +35,7 @@ struct cb_state {
 	bool linked;	      /* it had several names */
 	int64_t size;
 	uint64_t ino;
-	struct timespec ctime, mtime;
+	struct timespec ctime, mtime, atime;
 };
 
 struct cb_node {
@@ -44,7 +44,8 @@ struct cb_node {
 	cb_slot state;			      /* the youngest */
 	cb_slot hot_next, hot_prev;
 	uint32_t looked;
-	bool hot; /* to be looked at each time */
+	bool hot;      /* to be looked at each time */
+	bool was_read; /* at the last look: its content */
 	uint8_t len;
 	uint64_t ino; /* what was there at the last look; 0 = nothing */
 	char name[];  /* ends with a NUL */

@@ -11,10 +11,11 @@
 struct cb_tally {
 	unsigned long long entries, left;
 	char reason[256]; /* of the first that was left */
+	bool unreached;	  /* the work was told to end before it was done */
 };
 
 void cb_tally_leave(struct cb_tally *t, const char *name, int code);
-/* Whether the work is to end; what is not done by then is left. */
+/* Whether the work is to end; what is not done by then is unreached. */
 bool cb_tally_stopped(struct cb_tally *t);
 
 /* snapshot_take.c: brings the index up to what `upper` is, for the snapshot that was begun. `watch` is -1 or

@@ -11,7 +11,8 @@
  * set. Two things are beside that. A file that had changed just before the look might have changed again in the same
  * tick of the clock: it is copied again. And what is mapped for writing changes without any time: whether somebody has
  * a file open or mapped for writing is asked by a lease, which the kernel refuses then; such a file stays "hot", is
- * looked at each time, and its content compared.
+ * looked at each time, and its content compared. One that somebody has had mapped is compared as well: the kernel tells
+ * of its end, or, where it tells nothing, the access time of the beginning, which reading sets, too (root/overlay.c).
  */
 #include "snapshot_parts.h"
 
@@ -46,6 +47,8 @@ struct look {
 	bool unheard; /* all is looked at after the events */
 	bool fresh;   /* the next event is a batch's first */
 	bool told;    /* of what is looked at: it may have been opened, and what is mapped changes without a word */
+	bool written; /* of what is looked at: it was closed, or unmapped, by who could write to it */
+	bool unheard_of; /* the kernel tells nothing */
 	struct cb_watch_news news;
 	int error;  /* the index has no room */
 	int folder; /* the last that was opened by its node, -1 = none */
@@ -112,7 +115,8 @@ static struct cb_state describe(const struct stat *st)
 				  .size = st->st_size,
 				  .ino = st->st_ino,
 				  .ctime = st->st_ctim,
-				  .mtime = st->st_mtim };
+				  .mtime = st->st_mtim,
+				  .atime = st->st_atim };
 }
 
 static bool same_times(const struct cb_state *s, const struct stat *st)
@@ -122,13 +126,25 @@ static bool same_times(const struct cb_state *s, const struct stat *st)
 	       s->ctime.tv_nsec == st->st_ctim.tv_nsec;
 }
 
+static bool is_past(const struct timespec *now, const struct timespec *time)
+{
+	return (now->tv_sec - time->tv_sec) * 1000000000ll + now->tv_nsec - time->tv_nsec > TICK_NS;
+}
+
 /* By the clock that change times are read from: on a busy machine it lags behind the fine one by more than a tick. */
-static bool is_settled(const struct stat *st)
+static bool is_settled(const struct look *l, const struct stat *st)
 {
 	struct timespec now;
 
 	(void)clock_gettime(CLOCK_REALTIME_COARSE, &now);
-	return (now.tv_sec - st->st_ctim.tv_sec) * 1000000000ll + now.tv_nsec - st->st_ctim.tv_nsec > TICK_NS;
+	return is_past(&now, &st->st_ctim) && (!l->unheard_of || is_past(&now, &st->st_atim));
+}
+
+/* Whether it may have been mapped, and be no more: then its times say nothing. */
+static bool was_mapped(const struct look *l, const struct cb_state *old, const struct stat *st)
+{
+	return l->written || (l->unheard_of && old != NULL && /* which reading does, too */
+			      (old->atime.tv_sec != st->st_atim.tv_sec || old->atime.tv_nsec != st->st_atim.tv_nsec));
 }
 
 /* ---- files ---- */
@@ -158,8 +174,8 @@ static bool is_copy(const struct look *l, int file, cb_slot content)
 }
 
 /* A copy of the same file under another name: it has several, or its folder was renamed. What was looked at last is
- * first. */
-static cb_slot content_of_other(const struct look *l, const struct cb_node *node, const struct stat *st)
+ * first. `mapped`: its times say nothing, so only what was read in this round counts. */
+static cb_slot content_of_other(const struct look *l, const struct cb_node *node, const struct stat *st, bool mapped)
 {
 	const struct cb_node *n = cb_kept_by_ino(l->ix, st->st_ino);
 
@@ -169,7 +185,8 @@ static cb_slot content_of_other(const struct look *l, const struct cb_node *node
 		if (s != NULL && s->kind == CB_STATE_ABSENT)
 			s = cb_kept_state(l->ix, s->older);
 		if (n != node && same_times(s, st) && s->content != 0 &&
-		    (s->settled || (n->looked == l->ix->head->round && s == state_of(l, n))))
+		    ((s->settled && !mapped) ||
+		     (n->looked == l->ix->head->round && n->was_read && s == state_of(l, n))))
 			return s->content;
 	}
 	return 0;
@@ -177,26 +194,27 @@ static cb_slot content_of_other(const struct look *l, const struct cb_node *node
 
 static int keep_file(struct look *l, struct cb_node *node, int folder)
 {
-	const struct cb_state *old = state_of(l, node);
+	struct cb_state *old = state_of(l, node);
 	struct cb_state now;
 	struct stat st;
 	CB_AUTO_FD file = cb_layer_open_file(folder, node->name, &st);
 	bool quiet = file >= 0 && has_no_writer(file);
+	bool mapped = node->hot || !quiet;
 	int r;
 
 	if (file < 0)
 		return file;
+	mapped = mapped || was_mapped(l, old, &st);
 	cb_kept_set_hot(l->ix, node, !quiet);
 	now = describe(&st);
-	now.settled = quiet && is_settled(&st);
-	now.content = content_of_other(l, node, &st); /* first: a file with many names is read once */
-	if (same_times(old, &st) && old->content != 0) {
-		if (now.content == old->content || (now.content == 0 && is_copy(l, file, old->content))) {
-			state_of(l, node)->settled = now.settled;
-			return 0;
-		}
-		if (lseek(file, 0, SEEK_SET) < 0)
-			return -errno;
+	now.settled = quiet && is_settled(l, &st);
+	now.content = content_of_other(l, node, &st, mapped); /* first: a file with many names is read once */
+	node->was_read = true;
+	if (same_times(old, &st) && old->content != 0 &&
+	    (now.content == old->content || (now.content == 0 && is_copy(l, file, old->content)))) {
+		old->settled = now.settled;
+		old->atime = now.atime;
+		return 0;
 	}
 	if (now.content != 0) {
 		cb_kept_hold(l->ix, now.content);
@@ -217,7 +235,7 @@ static int look_at_file(struct look *l, struct cb_node *node, int folder, const 
 	const struct cb_state *old = state_of(l, node);
 	struct stat now;
 
-	if (node->hot || !same_times(old, st) || !old->settled)
+	if (node->hot || !same_times(old, st) || !old->settled || was_mapped(l, old, st))
 		return keep_file(l, node, folder);
 	if (!l->told)
 		return 0;
@@ -323,13 +341,19 @@ static void set_lost(struct look *l, struct cb_node *node, int code)
 		set(l, node, &(struct cb_state){ .kind = CB_STATE_LOST, .code = code });
 }
 
+/* In this round, and as well as is asked for now. */
+static bool was_looked_at(const struct look *l, const struct cb_node *node)
+{
+	return node->looked == l->ix->head->round && (!l->written || node->was_read);
+}
+
 static void look_at(struct look *l, struct cb_node *parent, int folder, const char *name, int depth)
 {
 	struct cb_node *node = cb_kept_find(l->ix, parent, name);
 	struct stat st;
 	int r = 0;
 
-	if (node != NULL && node->looked == l->ix->head->round)
+	if (node != NULL && was_looked_at(l, node))
 		return;
 	l->tally->entries++;
 	if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -346,6 +370,7 @@ static void look_at(struct look *l, struct cb_node *parent, int folder, const ch
 		return;
 	}
 	node->looked = l->ix->head->round;
+	node->was_read = false;
 	if (r == 0) {
 		cb_kept_set_ino(l->ix, node, st.st_ino);
 		if (!S_ISDIR(st.st_mode))
@@ -354,6 +379,15 @@ static void look_at(struct look *l, struct cb_node *parent, int folder, const ch
 	}
 	if (r < 0 && l->error == 0)
 		set_lost(l, node, r);
+}
+
+/* Whether it is the one that was opened last. A slot may be another node's since, a node stand for another folder. */
+static bool is_open(const struct look *l, const struct cb_node *node)
+{
+	struct stat st;
+
+	return l->folder >= 0 && l->folder_of == cb_kept_slot(l->ix, node) && fstat(l->folder, &st) == 0 &&
+	       st.st_ino == node->ino;
 }
 
 /* The folder of the layer that a node stands for. */
@@ -369,7 +403,7 @@ static int open_by_node(struct look *l, const struct cb_node *node, int *ret_dep
 		names[depth++] = n->name;
 	}
 	*ret_depth = depth;
-	if (l->folder >= 0 && l->folder_of == cb_kept_slot(l->ix, node))
+	if (is_open(l, node))
 		return 0;
 	r = cb_open_beneath(l->upper, ".", O_RDONLY | O_DIRECTORY, &at);
 	for (int i = depth - 1; i >= 0 && r == 0; i--) {
@@ -433,6 +467,7 @@ static void on_event(void *context, const struct cb_watch_event *e)
 	l->ix->head->round += l->fresh; /* what was looked at before a batch came may have changed after that */
 	l->fresh = false;
 	l->told = true;
+	l->written = e->written;
 	n = e->folder != 0 ? cb_kept_each_by_ino(l->ix, e->folder) : NULL;
 	for (; n != NULL && may_go_on(l); n = cb_kept_next_each_by_ino(l->ix))
 		if (is_folder(l, n))
@@ -441,10 +476,10 @@ static void on_event(void *context, const struct cb_watch_event *e)
 	for (; n != NULL && may_go_on(l); n = cb_kept_next_each_by_ino(l->ix)) {
 		const struct cb_state *s = state_of(l, n);
 
-		if (n->looked != l->ix->head->round && n->parent != 0 && s != NULL && s->kind != CB_STATE_ABSENT)
+		if (!was_looked_at(l, n) && n->parent != 0 && s != NULL && s->kind != CB_STATE_ABSENT)
 			look_at_node(l, n);
 	}
-	l->told = false;
+	l->told = l->written = false;
 }
 
 /* ---- the look ---- */
@@ -454,7 +489,7 @@ static void look_at_hot(struct look *l)
 	struct cb_node *n = cb_kept_each_hot(l->ix);
 
 	for (; n != NULL && l->error == 0 && !cb_tally_stopped(l->tally); n = cb_kept_next_each_hot(l->ix))
-		if (n->looked != l->ix->head->round)
+		if (!was_looked_at(l, n))
 			look_at_node(l, n);
 }
 
@@ -465,9 +500,9 @@ static void look_at_all(struct look *l, bool unheard)
 
 	l->ix->head->round++;
 	l->deep = true;
-	l->told = unheard;
+	l->told = l->written = unheard;
 	look_into(l, root, l->upper, 0);
-	l->deep = l->told = false;
+	l->deep = l->told = l->written = false;
 	l->ix->steps = 0;
 }
 
@@ -504,7 +539,7 @@ static bool look_where_told(struct look *l, int watch, bool whole)
 
 int cb_snapshot_look(struct cb_kept *ix, int upper, int watch, struct cb_tally *tally)
 {
-	struct look l = { .ix = ix, .tally = tally, .upper = upper, .folder = -1 };
+	struct look l = { .ix = ix, .tally = tally, .upper = upper, .folder = -1, .unheard_of = watch < 0 };
 	struct cb_kept_head *h = ix->head;
 	struct cb_node *root = cb_kept_node(ix, h->root);
 	bool whole = h->whole != 0, done = true;

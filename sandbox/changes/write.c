@@ -34,15 +34,17 @@ int cb_layer_open_file(int dirfd, const char *name, struct stat *ret_st)
 		cb_fd_close(&fd);
 		r = -EINVAL;
 	}
+	if (r == 0)
+		(void)fcntl(fd, F_SETFL, O_NOATIME); /* that we read it is no news: see snapshot_take.c */
 	return r < 0 ? r : fd;
 }
 
-static ssize_t read_full(int fd, char *data, size_t n)
+static ssize_t read_full(int fd, char *data, size_t n, off_t at)
 {
 	size_t have = 0;
 
 	while (have < n) {
-		ssize_t got = read(fd, data + have, n - have);
+		ssize_t got = pread(fd, data + have, n - have, at + (off_t)have);
 
 		if (got < 0 && errno == EINTR)
 			continue;
@@ -55,15 +57,46 @@ static ssize_t read_full(int fd, char *data, size_t n)
 	return (ssize_t)have;
 }
 
+/* Where its next data begins and ends, from `at` on; both are `size` where nothing but a hole follows. */
+static int next_data(int fd, off_t at, off_t size, off_t *ret_begin, off_t *ret_end)
+{
+	off_t begin = lseek(fd, at, SEEK_DATA);
+	off_t end = begin < 0 ? -1 : lseek(fd, begin, SEEK_HOLE);
+
+	if (begin < 0 ? errno != ENXIO : end < 0)
+		return -errno;
+	*ret_begin = begin < 0 || begin > size ? size : begin;
+	*ret_end = begin < 0 || end > size ? size : end;
+	return 0;
+}
+
+/* What is a hole in both is not read: it may be larger than all that there is time for. */
 bool cb_layer_same_data(int a, int b)
 {
-	ssize_t n, m;
+	off_t begin[2], end[2], at = 0;
+	struct stat st[2];
 
-	do {
-		n = read_full(a, chunk[0], CHUNK);
-		m = read_full(b, chunk[1], CHUNK);
-	} while (n > 0 && n == m && !cb_layer_stopped() && memcmp(chunk[0], chunk[1], (size_t)n) == 0);
-	return n == 0 && m == 0;
+	if (fstat(a, &st[0]) < 0 || fstat(b, &st[1]) < 0 || st[0].st_size != st[1].st_size)
+		return false;
+	while (at < st[0].st_size) {
+		ssize_t n, m;
+		off_t stop;
+
+		if (cb_layer_stopped() || next_data(a, at, st[0].st_size, &begin[0], &end[0]) < 0 ||
+		    next_data(b, at, st[0].st_size, &begin[1], &end[1]) < 0)
+			return false;
+		stop = begin[0] < begin[1] ? end[0] : end[1];
+		at = begin[0] < begin[1] ? begin[0] : begin[1];
+		for (; at < stop; at += n) {
+			size_t most = stop - at < (off_t)CHUNK ? (size_t)(stop - at) : CHUNK;
+
+			n = read_full(a, chunk[0], most, at);
+			m = read_full(b, chunk[1], most, at);
+			if (n <= 0 || n != m || cb_layer_stopped() || memcmp(chunk[0], chunk[1], (size_t)n) != 0)
+				return false;
+		}
+	}
+	return true;
 }
 
 bool cb_layer_same_file(const struct cb_layer *layer, const struct cb_layer_entry *e)
@@ -114,11 +147,11 @@ int cb_layer_copy_data(int from, int to, off_t size, bool can_stop, uint64_t *ro
 		if (start < 0 || start >= size)
 			break; /* ENXIO: nothing but a hole follows */
 		end = lseek(from, start, SEEK_HOLE);
-		if (end < 0 || lseek(from, start, SEEK_SET) < 0 || lseek(to, start, SEEK_SET) < 0)
+		if (end < 0 || lseek(to, start, SEEK_SET) < 0)
 			return -errno;
 		for (at = start; at < end && at < size;) {
 			off_t left = (end < size ? end : size) - at;
-			ssize_t n = read_full(from, chunk[0], left < (off_t)CHUNK ? (size_t)left : CHUNK);
+			ssize_t n = read_full(from, chunk[0], left < (off_t)CHUNK ? (size_t)left : CHUNK, at);
 			int r = n <= 0				      ? (int)n
 				: room != NULL && (uint64_t)n > *room ? CB_E_TOO_BIG
 								      : cb_fd_write_all(to, chunk[0], (size_t)n);

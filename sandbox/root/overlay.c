@@ -174,7 +174,8 @@ static int mount_overlay(int *ret_mnt)
 							{ "userxattr", NULL } };
 	CB_AUTO_FD mnt = -1;
 	struct statfs fs;
-	int r = cb_mnt_new("overlay", options, CB_COUNT(options), ATTRS, &mnt);
+	/* Each mapping of a file is to set its access time: changes/snapshot_take.c. */
+	int r = cb_mnt_new("overlay", options, CB_COUNT(options), ATTRS | MOUNT_ATTR_STRICTATIME, &mnt);
 
 	if (r < 0)
 		return r;

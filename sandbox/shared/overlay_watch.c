@@ -117,7 +117,7 @@ bool cb_watch_read(int fd, void (*on_event)(void *context, const struct cb_watch
 	if (n <= 0)
 		return false;
 	for (; FAN_EVENT_OK(m, n); m = FAN_EVENT_NEXT(m, n)) {
-		struct cb_watch_event e = { 0 };
+		struct cb_watch_event e = { .written = (m->mask & FAN_CLOSE_WRITE) != 0 };
 
 		if ((m->mask & FAN_Q_OVERFLOW) != 0) {
 			ret_news->lost = true;

@@ -16,6 +16,7 @@ struct cb_watch_event {
 	uint64_t folder; /* the inode number of the folder, and the name in it; 0 = no names changed */
 	const char *name;
 	uint64_t self; /* of what changed itself; 0 = nothing did */
+	bool written;  /* who could write to it has closed it, or ended its last mapping */
 };
 
 struct cb_watch_news {

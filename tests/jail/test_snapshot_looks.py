@@ -162,6 +162,69 @@ def test_a_file_that_is_mapped_long_before_it_is_written(make):
         assert f.do("open('m', 'rb').read(5).decode(), open('old/m', 'rb').read(5).decode()") == was
 
 
+@pytest.mark.parametrize("names", [["m"], ["m", "old/m"]], ids=["one name", "two names"])
+def test_a_mapping_that_is_gone_by_the_next_look(make, names):
+    """A page of it that was read first is written to without any change of its times."""
+    f = make()
+    f.do("open('m', 'wb').write(b'x' * 99)")
+    for other in names[1:]:
+        f.do(f"os.link('m', {other!r})")
+    settle(f)
+    known = {}
+    for step in range(4):
+        f.do(
+            f"[m[0] and m.__setitem__(slice(0, 5), b'%05d') for g in [open({names[-1]!r}, 'r+b')]"
+            " for m in [mmap.mmap(g.fileno(), 0)]]" % step
+        )
+        known[f.snapshot()] = [f.do(f"open({name!r}, 'rb').read(5).decode()") for name in names]
+        settle(f)
+    for number, was in known.items():
+        f.restore(number)
+        assert [f.do(f"open({name!r}, 'rb').read(5).decode()") for name in names] == was == was[:1] * len(names)
+
+
+def test_a_mapping_of_a_file_that_has_just_been_looked_at(make):
+    """It was opened and read in the same batch of what the kernel tells, under another name."""
+    f = make()
+    f.do("open('m', 'wb').write(b'x' * 99), os.link('m', 'old/m')")
+    settle(f)
+    f.do(
+        "open('m').close(), os.chmod('old', 0o700), open('old/new', 'w').close(), "
+        "[m[0] and m.__setitem__(0, 65) for g in [open('old/m', 'r+b')] for m in [mmap.mmap(g.fileno(), 0)]]"
+    )
+    number = f.snapshot()
+    f.do("open('m', 'w').write('after')")
+    f.restore(number)
+    assert f.do("open('m').read(2), open('old/m').read(2)") == ["Ax", "Ax"]
+
+
+def test_holes_are_not_read(make):
+    """They are larger than all that there is time for; what lies behind such a file comes back."""
+    f = make("limit_workspace=67108864")
+    f.do("[open('hole', 'wb').truncate(1 << 40), open('some', 'wb').truncate(1 << 40)]")
+    f.do("[g.seek(1 << 39) and g.write(b'x') for g in [open('some', 'r+b')]], open('zz', 'w').write('then')")
+    f.do("held.update(f=open('hole', 'r+b'))")
+    settle(f)
+    number = f.snapshot()
+    f.do("[g.seek(1 << 38) and g.write(b'y') for g in [open('some', 'r+b')]], open('zz', 'w').write('after')")
+    f.restore(number)
+    assert f.do("os.path.getsize('hole'), os.path.getsize('some'), open('zz').read()") == [1 << 40, 1 << 40, "then"]
+    look = "[[g.seek(n), g.read(1).decode()][1] for g in [open('some', 'rb')] for n in (1 << 38, 1 << 39)]"
+    assert f.do(look) == ["\0", "x"]
+
+
+def test_names_of_one_file_where_paths_are_too_long(make):
+    """What were two files is one when they come back: neither gets the other's content."""
+    f = make()
+    deep = "/".join(["d" * 250] * 17)
+    f.do(f"[os.mkdir(n) or os.chdir(n) for n in {deep!r}.split('/')]")
+    f.do("open('a', 'w').write('a'), open('b', 'w').write('b')")
+    number = f.snapshot()
+    f.do("os.unlink('b'), os.link('a', 'b'), open('a', 'w').write('one')")
+    f.restore(number)
+    assert f.do("open('a').read(), open('b').read()") == ["a", "b"]
+
+
 def test_a_mapping_outlives_the_descriptor_and_its_process(make):
     """Whoever has it: here a child that shares it, and writes when it is told."""
     f = make()

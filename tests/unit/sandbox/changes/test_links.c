@@ -40,7 +40,7 @@ static void test_names(void **state)
 	assert_int_equal(lstat("d/f", &to), 0);
 	assert_null(cb_links_find(&links, &one));
 	cb_links_add(&links, &one, "d/f", &to);
-	cb_links_add(&links, &one, "d/never", &one); /* the first name stays */
+	assert_true(cb_links_add(&links, &one, "d/never", &one)); /* the first name stays */
 	assert_null(cb_links_find(&links, &other));
 	const struct cb_link *link = cb_links_find(&links, &one);
 
@@ -64,7 +64,7 @@ static void test_bounds(void **state)
 	(void)state;
 	for (unsigned i = 0; i < CB_LINKS_MAX + 10; i++) {
 		st.st_ino = i;
-		cb_links_add(&links, &st, "name", &st);
+		assert_int_equal(cb_links_add(&links, &st, "name", &st), i < CB_LINKS_MAX);
 	}
 	assert_int_equal(links.count, CB_LINKS_MAX);
 	assert_null(cb_links_find(&links, &st));

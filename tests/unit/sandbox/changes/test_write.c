@@ -100,6 +100,45 @@ static int write_link(struct cb_layer *layer, const struct cb_layer_entry *e, co
 	return r < 0 ? r : cb_layer_put(layer, e, &made);
 }
 
+static int sparse(const char *name, off_t at)
+{
+	int fd = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, 1LL << 40), 0);
+	if (at >= 0)
+		assert_int_equal(pwrite(fd, "x", 1, at), 1);
+	return fd;
+}
+
+/* Files of a million megabytes are compared in no time, wherever what they hold lies. */
+static void test_same_data_in_holes(void **state)
+{
+	CB_AUTO_FD hole = sparse("hole", -1);
+	CB_AUTO_FD early = sparse("early", 1LL << 20);
+	CB_AUTO_FD late = sparse("late", 1LL << 39);
+	CB_AUTO_FD last = sparse("last", (1LL << 40) - 1);
+	CB_AUTO_FD again = sparse("again", 1LL << 39);
+	CB_AUTO_FD zero = sparse("zero", 1LL << 39);
+	const int all[] = { hole, early, late, last };
+
+	(void)state;
+	for (size_t i = 0; i < 4; i++)
+		for (size_t j = 0; j < 4; j++)
+			assert_int_equal(cb_layer_same_data(all[i], all[j]), i == j);
+	assert_true(cb_layer_same_data(late, again));
+	assert_int_equal(pwrite(zero, "", 1, 1LL << 39), 1);
+	assert_true(cb_layer_same_data(hole, zero));
+	assert_true(cb_layer_same_data(zero, hole));
+	assert_int_equal(pwrite(again, "y", 1, (1LL << 39) + (1 << 20)), 1);
+	assert_false(cb_layer_same_data(late, again));
+	assert_false(cb_layer_same_data(again, late));
+	assert_int_equal(ftruncate(last, (1LL << 40) - 1), 0);
+	assert_false(cb_layer_same_data(hole, last));
+	assert_int_equal(ftruncate(hole, (1LL << 40) - 1), 0);
+	assert_true(cb_layer_same_data(hole, last));
+}
+
 /* In another container a process of this number writes into the same folder. */
 static void test_temporary_files_of_others(void **state)
 {
@@ -317,7 +356,8 @@ static void test_what_others_make_while_a_commit_writes_stays(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_temporary_files_of_others),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_same_data_in_holes),
+					    cmocka_unit_test(test_temporary_files_of_others),
 					    cmocka_unit_test(test_no_repository_is_completed),
 					    cmocka_unit_test(test_no_repository_is_completed_by_a_folder),
 					    cmocka_unit_test(test_what_is_saved_while_a_folder_is_removed_stays),
