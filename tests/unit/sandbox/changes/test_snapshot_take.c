@@ -80,15 +80,15 @@ static unsigned long long look(int watch)
 	return tally.entries;
 }
 
-/* A file that holds, once, what the kernel would tell. */
-static int told(const char *changed, unsigned times)
+/* `fd` holds, once more, what the kernel would tell. */
+static void tell(int fd, const char *changed, uint64_t what)
 {
 	char event[sizeof(struct fanotify_event_metadata) + sizeof(struct fanotify_event_info_fid) +
 		   sizeof(struct file_handle) + 12];
 	struct fanotify_event_metadata m = { .event_len = sizeof(event),
 					     .vers = FANOTIFY_METADATA_VERSION,
 					     .metadata_len = sizeof(m),
-					     .mask = FAN_MODIFY,
+					     .mask = what,
 					     .fd = FAN_NOFD };
 	struct fanotify_event_info_fid info = { .hdr = { .info_type = FAN_EVENT_INFO_TYPE_FID,
 							 .len = sizeof(event) - sizeof(m) } };
@@ -96,7 +96,6 @@ static int told(const char *changed, unsigned times)
 	char *p = event;
 	struct stat st;
 	uint64_t ino;
-	int fd;
 
 	assert_int_equal(stat(changed, &st), 0);
 	ino = st.st_ino;
@@ -108,10 +107,16 @@ static int told(const char *changed, unsigned times)
 	p += sizeof(handle);
 	memset(p, 0, 4);
 	memcpy(p + 4, &ino, sizeof(ino));
-	fd = open("told", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	assert_int_equal(cb_fd_write_all(fd, event, sizeof(event)), 0);
+}
+
+static int told(const char *changed, unsigned times)
+{
+	int fd = open("told", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
 	assert_true(fd >= 0);
 	for (unsigned i = 0; i < times; i++)
-		assert_int_equal(cb_fd_write_all(fd, event, sizeof(event)), 0);
+		tell(fd, changed, FAN_MODIFY);
 	return fd;
 }
 
@@ -237,6 +242,95 @@ static void test_what_was_changed_through_memory_is_kept_for_each_name(void **st
 	munmap(memory, 4096);
 }
 
+static void await_settled(void)
+{
+	struct stat st;
+	struct timespec now;
+
+	assert_int_equal(lstat("upper/f", &st), 0);
+	do
+		(void)clock_gettime(CLOCK_REALTIME_COARSE, &now);
+	while ((now.tv_sec - st.st_ctim.tv_sec) * 1000 + (now.tv_nsec - st.st_ctim.tv_nsec) / 1000000 <= 30);
+}
+
+/* Here it is the copy that changes, which is the same to who compares them. */
+static void change_copy(void)
+{
+	char name[CB_CONTENT_NAME];
+	CB_AUTO_FD copy =
+		openat(it.store, cb_kept_content_name(kept("f")->content, name), O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+
+	assert_int_equal(pwrite(copy, "!", 1, 0), 1);
+}
+
+/* Whether each name has one content, another than `old`. */
+static bool is_anew(cb_slot old)
+{
+	return kept("f")->content != old && kept("00000")->content == kept("f")->content;
+}
+
+/* Who could write to it, and had it mapped perhaps, has closed it: its times say nothing. */
+static void test_what_was_closed_is_compared(void **state)
+{
+	static const struct {
+		uint64_t first, then;
+	} words[] = { { FAN_CLOSE_WRITE, 0 }, { FAN_OPEN, FAN_CLOSE_WRITE }, { FAN_CLOSE_WRITE, FAN_CLOSE_WRITE } };
+	cb_slot before;
+
+	(void)state;
+	close(make_file(4096));
+	make_names(1);
+	await_settled();
+	(void)look(-1);
+	for (size_t i = 0; i < 3; i++) {
+		CB_AUTO_FD fd = told("upper/f", 0);
+
+		before = kept("f")->content;
+		change_copy();
+		tell(fd, "upper/f", words[i].first);
+		if (words[i].then != 0)
+			tell(fd, "upper/f", words[i].then);
+		(void)look(fd);
+		assert_true(is_anew(before));
+	}
+	before = kept("f")->content;
+	change_copy();
+	CB_AUTO_FD opened = told("upper/f", 0);
+	tell(opened, "upper/f", FAN_OPEN);
+	(void)look(opened);
+	assert_false(is_anew(before)); /* who only read it has changed nothing */
+	CB_AUTO_FD lost = told("upper/f", 0);
+	tell(lost, "upper/f", FAN_Q_OVERFLOW);
+	(void)look(lost);
+	assert_true(is_anew(before)); /* nobody knows what was missed */
+}
+
+/* Where the kernel tells nothing, the access time does, which each mapping sets. */
+static void test_what_was_accessed_is_compared(void **state)
+{
+	struct stat st, read_since;
+	cb_slot before;
+	char c;
+
+	(void)state;
+	close(make_file(4096));
+	make_names(1);
+	await_settled();
+	(void)look(-1);
+	before = kept("f")->content;
+	change_copy();
+	(void)look(-1);
+	assert_int_equal(kept("f")->content, before);
+	CB_AUTO_FD file = open("upper/f", O_RDONLY | O_CLOEXEC);
+	assert_int_equal(fstat(file, &st), 0);
+	assert_int_equal(read(file, &c, 1), 1);
+	assert_int_equal(fstat(file, &read_since), 0);
+	if (read_since.st_atim.tv_sec == st.st_atim.tv_sec && read_since.st_atim.tv_nsec == st.st_atim.tv_nsec)
+		skip(); /* /tmp is mounted without access times */
+	(void)look(-1);
+	assert_true(is_anew(before));
+}
+
 /* The last: it can't be taken back. */
 static void test_it_stops_at_any_name(void **state)
 {
@@ -259,6 +353,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_a_file_that_is_held_open_is_read_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_what_was_changed_through_memory_is_kept_for_each_name, setup,
 						teardown),
+		cmocka_unit_test_setup_teardown(test_what_was_closed_is_compared, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_what_was_accessed_is_compared, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_it_stops_at_any_name, setup, teardown),
 	};
 
