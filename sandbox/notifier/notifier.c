@@ -200,7 +200,7 @@ static void *thread_main(void *arg)
 
 	/* a root, a working folder and a umask of its own */
 	if (n == NULL || unshare(CLONE_FS) < 0 || fchdir(cb_notify_self.jail_root) < 0 || chroot(".") < 0 ||
-	    fchdir(cb_notify_self.proc) < 0 || cb_caps_keep(CAPS, NULL) < 0)
+	    fchdir(cb_notify_self.proc) < 0 || cb_caps_keep(CAPS, NULL) < 0 || cb_sockets_init_thread() < 0)
 		_exit(1);
 	pthread_barrier_wait(&filtered); /* all are here */
 	pthread_barrier_wait(&filtered); /* the filter holds */
@@ -262,6 +262,7 @@ static const int allowed[] = {
 	SYS_madvise,
 	SYS_brk,
 	SYS_clock_gettime,
+	SYS_timer_settime,
 	SYS_exit,
 	SYS_exit_group,
 	SYS_ppoll,
@@ -444,6 +445,7 @@ static int become_notifier(const struct cb_jail *jail, const struct cb_notifier 
 	r = r == 0 ? take_workspace(jail, n) : r;
 	*what = r == 0 ? "looking at the jail's folders" : *what;
 	r = r == 0 ? cb_sockets_init(jail->spec) : r;
+	r = r == 0 ? cb_sockets_init_thread() : r;
 	*what = r == 0 ? "telling of its namespace" : *what;
 	r = r == 0 ? tell_ready(status_fd) : r;
 	*what = r == 0 ? "starting threads" : *what;

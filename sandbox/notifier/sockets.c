@@ -8,7 +8,8 @@
  * server inside sees the notifier's number of process (0) as its client's.
  *
  * A connection that takes its time is waited for by the first thread, with the caller's signals in view: a call that is
- * being served is not interrupted by them.
+ * being served is not interrupted by them. No thread waits in connect itself, though whether a socket waits is a flag
+ * that others who have it open can change at any moment: a timer of the thread's own ends such a call.
  */
 #include "../shared/jail.h"
 #include "calls.h"
@@ -20,6 +21,7 @@
 #include <linux/openat2.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,9 +31,11 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #define LOOK_MS 50
+#define CONNECT_NS 10000000 /* that a call which should not wait may wait */
 #define OWN_MAX 4
 
 struct address {
@@ -58,6 +62,27 @@ static struct {
 	pthread_mutex_t lock;
 	struct waiter waiters[CB_NOTIFY_WAITERS];
 } sockets = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static _Thread_local timer_t timer;
+
+static void on_timer(int number)
+{
+	(void)number; /* it has ended a call */
+}
+
+int cb_sockets_init_thread(void)
+{
+	const struct sigaction act = { .sa_handler = on_timer }; /* without SA_RESTART */
+	struct sigevent event = { .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGALRM };
+	sigset_t set;
+
+	event._sigev_un._tid = gettid();
+	(void)sigemptyset(&set);
+	(void)sigaddset(&set, SIGALRM);
+	if (sigaction(SIGALRM, &act, NULL) < 0 || timer_create(CLOCK_MONOTONIC, &event, &timer) < 0)
+		return -errno;
+	return -pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
 
 int cb_sockets_init(const struct cb_jail_spec *spec)
 {
@@ -266,6 +291,14 @@ static int open_named(struct cb_request *q, const char *path, int *ret_fd)
 	return 0;
 }
 
+/* Again and again, for the call may not have begun when it comes. */
+static void set_timer(bool on)
+{
+	const struct timespec often = { .tv_nsec = on ? CONNECT_NS : 0 };
+
+	(void)timer_settime(timer, 0, &(struct itimerspec){ often, often }, NULL);
+}
+
 /* Without waiting, whatever the socket says of that. */
 static int connect_now(int fd, const struct address *address, bool *ret_waits)
 {
@@ -276,7 +309,11 @@ static int connect_now(int fd, const struct address *address, bool *ret_waits)
 	*ret_waits = (flags & O_NONBLOCK) == 0;
 	if (*ret_waits && fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
 		return -errno;
+	set_timer(true);
 	r = connect(fd, &address->head, address->len) < 0 ? -errno : 0;
+	set_timer(false);
+	if (r == -EINTR) /* its flag has been taken away */
+		r = address->head.sa_family == AF_UNIX ? -EAGAIN : -EINPROGRESS;
 	if (*ret_waits)
 		(void)fcntl(fd, F_SETFL, flags);
 	return r;

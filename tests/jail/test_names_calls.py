@@ -456,6 +456,40 @@ def test_the_peer_of_a_connection_is_who_connected(lab):
     assert lab.good(PEER) == "True\n"
 
 
+# Connections to who takes none, by sockets whose flag, not to wait, others take away as soon as it is set: more of them
+# than there are threads to serve calls. Then what each cell does.
+STUCK = r"""
+import fcntl, os, signal, socket, sys, time
+server = socket.socket(socket.AF_UNIX); server.bind("full"); server.listen(0)
+first = socket.socket(socket.AF_UNIX); first.connect("full")
+children = []
+for _ in range(8):
+    s = socket.socket(socket.AF_UNIX)
+    for connects in (True, False):
+        children.append(os.fork())
+        if children[-1] == 0:
+            while connects:
+                try: s.connect("full")
+                except OSError: pass
+            while True: fcntl.fcntl(s, fcntl.F_SETFL, 0)
+def work(i):
+    os.mkdir(f"folder{i}"); os.rename(f"folder{i}", f"other{i}")
+    socket.socket(socket.AF_UNIX).bind(f"{os.getcwd()}/bound{i}")
+for i in range(50):
+    work(i); time.sleep(0.02)
+for pid in children: os.kill(pid, signal.SIGKILL)
+for pid in children: os.waitpid(pid, 0)
+work(50)
+print("good")
+"""
+
+
+@halves("root without cgroups")
+def test_connections_that_are_made_to_wait(lab):
+    """All other calls go on, also after whoever did that has ended."""
+    assert lab.good(STUCK) == "good\n"
+
+
 FIRST_THREAD_ENDS = r"""
 import ctypes, os, socket, threading
 a = socket.socket(socket.AF_UNIX); a.bind("here"); a.listen()
