@@ -230,7 +230,9 @@ static void arm_python(struct cb_python *p)
 
 static double worked(const struct cb_python *p)
 {
-	return cb_guest_worked(cb_branch_of(p)->all->guest);
+	const struct cb_transactions *tx = cb_branch_of(p)->all;
+
+	return cb_twins_hold(tx) ? cb_usage_jail_cpu(&tx->guest->usage) : cb_guest_worked(tx->guest);
 }
 
 static const struct cb_python_ops python_ops = {

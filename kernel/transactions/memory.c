@@ -85,6 +85,7 @@ static bool give_up(struct cb_transactions *tx, uint64_t used, uint64_t anonymou
 	struct cb_twin *undone = cb_twins_undone(&tx->twins, true);
 	pid_t twin[CB_TWINS_MAX];
 	size_t n = cb_twins_unnamed(tx, looked_ms, twin);
+	bool none_left;
 
 	if (n == 0)
 		return false;
@@ -98,12 +99,13 @@ static bool give_up(struct cb_transactions *tx, uint64_t used, uint64_t anonymou
 		return true;
 	}
 	n = cb_twins_give_up(tx);
+	none_left = n == 0 && !cb_twins_hold(tx); /* else what is held may have a name, and is not given up */
 	cb_memory_freed(tx);
 	cb_log(CB_LOG_INFO, "memory is short: %" PRIu64 " bytes, %" PRIu64 " of them twins'; one is given up, %zu stay",
 	       used, own, n);
 	m->given_up++;
-	m->none_left = m->none_left || n == 0;
-	say(tx, used, n == 0);
+	m->none_left = m->none_left || none_left;
+	say(tx, used, none_left);
 	return true;
 }
 
@@ -133,12 +135,18 @@ static bool branch_gives_way(struct cb_transactions *tx, uint64_t than)
 	return true;
 }
 
+/* Else twins are about to go, or all that uses memory is. */
+static bool goes_on(const struct cb_transactions *tx)
+{
+	return tx->guest->state == CB_GUEST_UP || cb_twins_hold(tx);
+}
+
 static void over(struct cb_transactions *tx, uint64_t used)
 {
 	struct cb_guest *g = tx->guest;
 
-	if (g->state == CB_GUEST_RESTORING && cb_twins_held(&tx->twins) != NULL && branch_gives_way(tx, 0))
-		return; /* the state is held, perhaps for hours, and branches go on */
+	if (cb_twins_hold(tx) && branch_gives_way(tx, 0))
+		return;
 	if (g->state != CB_GUEST_STARTING && g->state != CB_GUEST_UP)
 		return; /* it ends already, or a twin takes over; if that does not help, the broker ends the jail */
 	if (branch_gives_way(tx, cb_usage_tree(g->python.pid)))
@@ -153,7 +161,7 @@ void cb_memory_told(struct cb_transactions *tx, const struct cb_broker_reply *no
 {
 	if (notice->looked_ms <= tx->memory.freed_ms || cb_twins_end_soon(tx))
 		return; /* the broker looks again, and ends a jail that stays over the limit */
-	if (tx->guest->state == CB_GUEST_UP && give_up(tx, notice->watchdog, notice->anonymous, notice->looked_ms))
+	if (goes_on(tx) && give_up(tx, notice->watchdog, notice->anonymous, notice->looked_ms))
 		return;
 	if (notice->watchdog > tx->policy->limit_memory)
 		over(tx, notice->watchdog);
@@ -183,7 +191,7 @@ static void on_timer(void *context)
 		return;
 	if (tx->guest->state == CB_GUEST_RESTORING) /* branches go on meanwhile */
 		arm(tx);
-	if (tx->guest->state != CB_GUEST_UP)
+	if (!goes_on(tx))
 		return;
 	if (cb_host_memory_short())
 		enough = 0;

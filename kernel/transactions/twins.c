@@ -230,6 +230,11 @@ struct cb_twin *cb_twins_held(const struct cb_twins *w)
 	return w->takeover == CB_TAKEOVER_HELD ? w->waking : NULL;
 }
 
+bool cb_twins_hold(const struct cb_transactions *tx)
+{
+	return tx->guest->state == CB_GUEST_RESTORING && cb_twins_held(&tx->twins) != NULL;
+}
+
 size_t cb_twins_give_up(struct cb_transactions *tx)
 {
 	struct cb_twin *t = cb_twins_pick(&tx->twins, true);

@@ -112,6 +112,8 @@ struct cb_twin *cb_twins_undone(struct cb_twins *w, bool oldest);
 bool cb_twins_confirming(const struct cb_twins *w);
 /* Who is to take over, and is woken only when something is asked of it; NULL = none. */
 struct cb_twin *cb_twins_held(const struct cb_twins *w);
+/* There is such a one, perhaps for hours, and branches go on beside it. */
+bool cb_twins_hold(const struct cb_transactions *tx);
 /* Who takes over when a cell fails for good: the youngest without a name, or if there is none the youngest. */
 struct cb_twin *cb_twins_next(struct cb_twins *w);
 /* Another one of this one's name. */

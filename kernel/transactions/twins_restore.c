@@ -350,10 +350,8 @@ static void wake(struct cb_transactions *tx, const struct cb_twin *t)
 
 void cb_twins_asked(struct cb_transactions *tx)
 {
-	struct cb_twin *held = cb_twins_held(&tx->twins);
-
-	if (tx->guest->state == CB_GUEST_RESTORING && held != NULL && !waits_for_a_request(tx))
-		wake(tx, held);
+	if (cb_twins_hold(tx) && !waits_for_a_request(tx))
+		wake(tx, tx->twins.waking);
 }
 
 /* Page tables of one that was killed for memory count for some ms after its end, until the kernel has freed them: who

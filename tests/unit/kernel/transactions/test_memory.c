@@ -485,6 +485,38 @@ static void test_while_a_state_comes_back(void **state)
 	rig_twin_close(&twin);
 }
 
+/* Who died of itself again and again is not woken before there is a request; what runs beside it is looked at on, and
+ * the older states go first, as beside a Python that is up: once by the broker's word, then by our own look. */
+static void test_while_a_state_is_held(void **state)
+{
+	struct rig *r = *state = up();
+	struct rig_twin t[3];
+	struct cb_usage_source *usage = &r->k.guest.usage;
+	struct cb_transactions *tx = &r->k.transactions;
+
+	states(r, t, 3);
+	tx->twins.idle_deaths = CB_IDLE_DEATHS;
+	rig_init_tell(r, CB_INIT_EXITED, SIGABRT);
+	rig_init_expect(r, CB_INIT_RESTORE, (int)t[2].number);
+	rig_init_tell(r, CB_INIT_RESTORED, (int)t[2].number);
+	assert_non_null(cb_twins_held(&tx->twins));
+	snprintf(cb_twins_held(&tx->twins)->name, CB_CHECKPOINT_NAME, "named");
+	tell_until_dropped(r, 15 * GIB, 4 * GIB, &t[0]);
+	all_ended(r);
+	rig_figures(&usage->cgroup[CB_USAGE_MEMORY], "16106127360\n");
+	rig_figures(&usage->cgroup[CB_USAGE_STAT], "anon 4294967296\n");
+	tx->branches.load.count = 1; /* as if a branch had something to do */
+	cb_memory_watch(tx);
+	rig_init_expect(r, CB_INIT_DROP, (int)t[1].number);
+	tx->branches.load.count = 0;
+	assert_int_equal(tx->memory.given_up, 2);
+	assert_false(tx->memory.none_left); /* the one that is held stays */
+	assert_non_null(strstr(tx->memory.note, "an older state is given up"));
+	cb_fd_close(&usage->cgroup[CB_USAGE_MEMORY]);
+	cb_fd_close(&usage->cgroup[CB_USAGE_STAT]);
+	rig_twins_close(t, 3);
+}
+
 /* Its pid 1 is known from the first Python on: who takes over may have ended before it is looked at. */
 static void test_a_jail_keeps_its_pid_1(void **state)
 {
@@ -525,6 +557,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_memory_comes_back_first, rig_teardown),
 		cmocka_unit_test_teardown(test_killed_by_the_host, rig_teardown),
 		cmocka_unit_test_teardown(test_while_a_state_comes_back, rig_teardown),
+		cmocka_unit_test_teardown(test_while_a_state_is_held, rig_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
