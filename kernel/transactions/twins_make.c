@@ -34,6 +34,7 @@
 #define PATIENT_DEADLINE (15000 * MS)
 #define FAILURES_MAX 3
 #define WHY_MAX (16u << 10) /* of what an error says is read */
+#define NOT_TAKEN "Python does not take what it is sent"
 #define AGAIN_AFTER (1000 * MS) /* a try stops the threads for a tenth of that */
 
 static void not_asked_again(struct cb_transactions *tx, const char *why)
@@ -281,7 +282,7 @@ static struct cb_twin *make(struct cb_transactions *tx, const char *name, enum c
 	if (!conceived(tx, theirs, give_birth(tx, t, theirs), ANSWER_DEADLINE)) {
 		if (!takes(tx->guest->python.twin_control)) {
 			count_failure(tx);
-			not_asked_again(tx, "Python does not take what it is sent");
+			not_asked_again(tx, NOT_TAKEN);
 		}
 		return NULL;
 	}
@@ -417,6 +418,17 @@ static void drop_same(struct cb_transactions *tx, const struct cb_twin *as)
 			cb_twins_drop(tx, t);
 }
 
+/* One that has come to be all the same says nothing of whether it took its birth, or only looked at it. */
+static void count_untaken(struct cb_transactions *tx)
+{
+	if (takes(tx->guest->python.twin_control)) {
+		tx->twins.failures = 0;
+		return;
+	}
+	tx->twins.failures++;
+	not_asked_again(tx, NOT_TAKEN);
+}
+
 void cb_twins_check_ready(struct cb_transactions *tx)
 {
 	struct cb_twins *w = &tx->twins;
@@ -433,7 +445,8 @@ void cb_twins_check_ready(struct cb_transactions *tx)
 	cb_loop_remove(tx->loop, &w->twin_control_slot);
 	cb_loop_arm(tx->loop, w->deadline_timer, 0);
 	w->coming = NULL;
-	w->failures = 0;
+	if (t->use == CB_TWIN_KEPT)
+		count_untaken(tx);
 	(void)cb_broker_score(&tx->guest->broker, t->use == CB_TWIN_BRANCH ? CB_BROKER_OOM_FIRST : CB_BROKER_OOM_LAST,
 			      tx->guest->jail, t->pid);
 	if (t->use == CB_TWIN_BRANCH) {

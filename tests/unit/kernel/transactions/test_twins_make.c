@@ -97,6 +97,30 @@ static void test_births_that_are_not_taken(void **state)
 	assert_non_null(strstr(r->k.shells.execution.note, "not kept any more"));
 }
 
+/* The same of births that are looked at (MSG_PEEK), of which a twin comes. */
+static void test_births_that_are_left_in_flight(void **state)
+{
+	struct rig *r = *state = rig_twins_up(CB_MODE_ALWAYS);
+	struct rig_twin first = rig_twin(r), t[3];
+	char left;
+
+	for (unsigned i = 0; i < 3; i++) {
+		rig_cell(r, "a");
+		t[i] = rig_twin_asked(r);
+		assert_int_equal(send(r->k.guest.python.twin_control, "x", 1, MSG_NOSIGNAL), 1);
+		rig_twin_comes(r, &t[i], RIG_MADE);
+		rig_until(r, rig_none_coming);
+		if (i > 0) /* two are kept */
+			rig_init_expect(r, CB_INIT_DROP, (int)(i == 1 ? first : t[0]).number);
+		assert_int_equal(r->k.transactions.twins.failures, i + 1);
+		assert_int_equal(recv(r->twin_control, &left, 1, MSG_DONTWAIT), 1);
+	}
+	assert_false(r->k.transactions.twins.possible);
+	assert_non_null(strstr(r->k.shells.execution.note, "does not take what it is sent"));
+	rig_twins_close(t, 3);
+	rig_twin_close(&first);
+}
+
 static void fill(int control)
 {
 	while (send(control, "x", 1, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
@@ -196,6 +220,7 @@ int main(void)
 		T(test_an_interrupt_behind_slow_clients),
 		T(test_held_up_by_slow_clients),
 		T(test_births_that_are_not_taken),
+		T(test_births_that_are_left_in_flight),
 		T(test_a_control_socket_that_is_full),
 		T(test_a_state_that_takes_nothing),
 		T(test_a_question_that_is_not_sent),
