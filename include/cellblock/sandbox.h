@@ -218,11 +218,11 @@ enum cb_init_op {
 	CB_INIT_NUDGE = 3,     /* to pid 1: send `arg` to its main process alone */
 	CB_INIT_JOB = 4,       /* to pid 1, with a socket: start a helper that serves it, see job.h */
 	/* about twins, see twin.h; `arg` is a twin's number: */
-	CB_INIT_TWIN = 5,    /* to pid 1: a process may register */
-	CB_INIT_DROP = 6,    /* to pid 1: kill it; a branch with all that it has started */
+	CB_INIT_TWIN = 5,    /* to pid 1: a process may register; twin `number`, of which it is bred, may run */
+	CB_INIT_DROP = 6,    /* to pid 1: kill it with all that it has started */
 	CB_INIT_RESTORE = 7, /* to pid 1: kill all but what is registered, which stays stopped; it becomes the guest */
 	CB_INIT_BRANCH = 8,  /* to pid 1: it runs from now on, beside the guest */
-	CB_INIT_GO_ON = 9,   /* to pid 1, after RESTORED: what is stopped runs again; `arg` is not used */
+	CB_INIT_GO_ON = 9,   /* to pid 1, after RESTORED: what is stopped runs again, but for twins; no `arg` */
 	CB_INIT_EXITED = 16, /* from pid 1: the guest's main process ended; `arg` is the wait status. pid 1 then kills
 				the rest and exits, unless there is a twin */
 	CB_INIT_REGISTERED = 17, /* from pid 1 */
@@ -235,7 +235,7 @@ enum cb_init_op {
 struct cb_init_msg {
 	uint32_t op;
 	int32_t arg;
-	uint32_t number; /* SIGNAL, NUDGE, SIGNALLED: a branch's; 0 = the guest */
+	uint32_t number; /* SIGNAL, NUDGE, SIGNALLED: a branch's; 0 = the guest. TWIN: a twin's; 0 = none */
 	int32_t status;	 /* GONE: the wait status of one that ended by itself. STUCK: a number of processes */
 };
 

@@ -20,13 +20,15 @@
  *   those registered, n becomes the guest, CB_INIT_RESTORED n says so. Nobody runs then but pid 1, neither branches
  *   nor what claims to be a twin, and files are brought back. After that CB_TWIN_CONTROL_WAKE on the twin's control
  *   socket, RESUME on its wire and CB_INIT_GO_ON to pid 1; it answers RESUMED. From then on its channels are the
- *   guest's.
- * - breed: CB_TWIN_CONTROL_BREED m, with fds: the twin forks (twice) a child that registers as m, sends BORN, and waits
- *   on its own control socket, as a twin does. So a name can be rolled back to again and again, and branches be made.
+ *   guest's. Other twins stay stopped: nobody knows who is honest. One that goes on all the same (it has a timer, or
+ *   others in the jail send SIGCONT) ends, with what it has started. Twins that are not children of pid 1 are none: it
+ *   would not hear of that, and ends them.
+ * - breed: CB_INIT_TWIN m names the twin, too, which runs again, and CB_TWIN_CONTROL_BREED m, with fds: it forks
+ *   (twice) a child that registers as m, sends BORN, and waits on its own control socket, as a twin does. So a name can
+ *   be rolled back to again and again, and branches be made.
  * - branch: CB_INIT_BRANCH m, CB_TWIN_CONTROL_BRANCH and RESUME: m runs beside the guest; its session is spared by
  *   RESTORE. Its birth brings no side wire. Signals go to it by its number.
- * - drop: CB_INIT_DROP n: pid 1 kills it (a branch: its session, and what descends from that), and answers CB_INIT_GONE
- *   n.
+ * - drop: CB_INIT_DROP n: pid 1 kills it, its session, and what descends from that, and answers CB_INIT_GONE n.
  *
  * A twin that ends unasked is reported with CB_INIT_GONE, a branch when the rest of its session is dead too. As long
  * as a twin is registered, pid 1 outlives the guest: it stops all other processes, sends CB_INIT_EXITED and waits for

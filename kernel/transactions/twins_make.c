@@ -333,7 +333,7 @@ bool cb_twins_breed(struct cb_transactions *tx, struct cb_twin *from, enum cb_tw
 		t->written = from->written;
 		t->commits = from->commits;
 	}
-	r = cb_pid1_tell(&tx->guest->pid1, CB_INIT_TWIN, (int)t->number, 0);
+	r = cb_pid1_tell(&tx->guest->pid1, CB_INIT_TWIN, (int)t->number, from->number);
 	if (r == 0)
 		r = send_birth(from->ends.twin_control, CB_TWIN_CONTROL_BREED, t, theirs);
 	if (r == 0)

@@ -241,7 +241,9 @@ static void guest_ended(int status)
 /* A guest or a branch that is stopped, which is nothing that we do while they run, can't go on by itself. */
 static void reaped(pid_t pid, int status)
 {
-	if (pid == self.guest && !self.frozen) {
+	if (WIFCONTINUED(status)) {
+		cb_twins_continued(pid);
+	} else if (pid == self.guest && !self.frozen) {
 		guest_ended(status);
 	} else if (pid == self.guest && !WIFSTOPPED(status)) {
 		self.died = true;
@@ -261,7 +263,7 @@ static bool reap(void)
 
 	(void)!read(CB_INIT_FD_SIGNALS, &info, sizeof(info));
 	for (int i = 0; i < CB_REAPED_A_TURN && pid > 0; i++) {
-		pid = waitpid(-1, &status, self.twins ? WNOHANG | WUNTRACED : WNOHANG);
+		pid = waitpid(-1, &status, self.twins ? WNOHANG | WUNTRACED | WCONTINUED : WNOHANG);
 		if (pid > 0)
 			reaped(pid, status);
 	}
@@ -329,8 +331,10 @@ static void about_twins(const struct cb_init_msg *message)
 {
 	uint32_t number = (uint32_t)message->arg;
 
-	if (message->op == CB_INIT_TWIN)
+	if (message->op == CB_INIT_TWIN) {
+		cb_twins_breed(message->number);
 		cb_twins_announce(number);
+	}
 	if (message->op == CB_INIT_DROP)
 		cb_twins_drop(number);
 	if (message->op == CB_INIT_RESTORE)

@@ -35,7 +35,9 @@ static struct {
 	uint32_t number; /* 0 = free */
 	pid_t pid;	 /* 0 = announced */
 	bool branch;	 /* runs, and so does its session */
+	bool held;	 /* since a take-over, until it is bred from: it stays stopped */
 } twins[CB_TWINS_MAX];
+static pid_t woken; /* is the guest since the last take-over */
 
 static int find(uint32_t number)
 {
@@ -62,6 +64,22 @@ static void gone(int i, int status)
 {
 	cb_init_tell_end(CB_INIT_GONE, (int)twins[i].number, status);
 	forget(i);
+}
+
+/* The kernel tells us of its end, and when it goes on. That needs no /proc. */
+static bool is_ours(pid_t pid)
+{
+	siginfo_t info;
+
+	return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+/* What it has gone on for until now is not held against it. */
+static void forgive(pid_t pid)
+{
+	siginfo_t info;
+
+	(void)waitid(P_PID, (id_t)pid, &info, WCONTINUED | WNOHANG);
 }
 
 /* ---- registry ---- */
@@ -117,7 +135,7 @@ bool cb_twins_any_branch(void)
 	for (int i = 0; i < CB_TWINS_MAX; i++)
 		if (twins[i].pid != 0 && twins[i].branch)
 			return true;
-	return false;
+	return woken != 0 && !is_ours(woken);
 }
 
 pid_t cb_twins_branch_pid(uint32_t number)
@@ -137,16 +155,22 @@ void cb_twins_branch(uint32_t number)
 		cb_init_tell(CB_INIT_GONE, (int)number);
 }
 
+void cb_twins_breed(uint32_t number)
+{
+	int i = number != 0 ? find(number) : -1;
+
+	if (i < 0 || !twins[i].held)
+		return;
+	twins[i].held = false;
+	(void)kill(twins[i].pid, SIGCONT);
+	forgive(twins[i].pid);
+}
+
 /* ---- the end of others ---- */
 
 void cb_twins_stop_all(void)
 {
 	(void)kill(-1, SIGSTOP);
-}
-
-void cb_twins_go_on(void)
-{
-	(void)kill(-1, SIGCONT);
 }
 
 static bool spared(pid_t pid)
@@ -193,7 +217,8 @@ static void meet_of_branch(struct sweep *s, pid_t pid)
 	int i = find_pid(pid);
 
 	if (pid <= 1 || (unsigned)pid >= PID_LIMIT || s->count >= PROCESSES_MAX ||
-	    (s->roots && getsid(pid) != s->session) || (i >= 0 && pid != s->session))
+	    (s->roots && getsid(pid) != s->session) || (i >= 0 && pid != s->session) ||
+	    (pid == s->session && s->count > 0))
 		return;
 	s->list[s->count++] = pid;
 	(void)kill(pid, SIGSTOP);
@@ -290,6 +315,52 @@ static int end_others(int64_t end)
 	return 0;
 }
 
+/* One that is another's child could go on without our knowledge. An honest twin is ours, at the latest when the process
+ * has ended that os.fork has put between: that one is told to die by now. */
+static bool becomes_ours(int i, int64_t end)
+{
+	const struct timespec pause = { 0, 200000 };
+	pid_t pid = twins[i].pid;
+
+	while (twins[i].pid == pid && !is_ours(pid)) {
+		struct cb_proc_stat stat = { .parent = 0 };
+		bool seen = cb_proc_stat_of(pid, &stat) == 0;
+
+		if (cb_now_ms() > end || (seen && stat.parent != 1 && !dying(&sweep, stat.parent)) ||
+		    (!seen && kill(pid, 0) < 0))
+			return false;
+		(void)nanosleep(&pause, NULL);
+		reap_all(&sweep);
+	}
+	return true;
+}
+
+/* True if there was one that claimed to be a twin; what it has started is spared no more. `except`: is to be the guest,
+ * and one that a branch has forked may have a parent that is stopped. */
+static bool disown_strangers(int except, int64_t end)
+{
+	bool any = false;
+
+	for (int i = 0; i < CB_TWINS_MAX; i++) {
+		if (i == except || twins[i].pid == 0 || twins[i].branch || becomes_ours(i, end))
+			continue;
+		gone(i, 0);
+		any = true;
+	}
+	return any;
+}
+
+/* They have nothing to do until they are bred from, or the guest; one that is false is not let run again. */
+static void hold_twins(void)
+{
+	for (int i = 0; i < CB_TWINS_MAX; i++) {
+		if (twins[i].pid == 0 || twins[i].branch)
+			continue;
+		twins[i].held = true;
+		forgive(twins[i].pid);
+	}
+}
+
 /* Who is told to die does so without us, but after a fork bomb the next twin needs room in limits.pids. */
 static void make_room(int64_t end)
 {
@@ -318,8 +389,9 @@ static bool lives(pid_t pid, int64_t end)
 	return false;
 }
 
-/* All of a branch: its session, and what descends from that. Who left the session and lost its parent before is not
- * found; that one dies with the next take-over, or the jail. None is waited for: they may be the guest's neighbours. */
+/* All of a branch, or of what claims to be a twin: its session, and what descends from that. Who left the session and
+ * lost its parent before is not found; that one dies with the next take-over, or the jail. None is waited for: they may
+ * be the guest's neighbours. */
 static void end_branch(pid_t leader)
 {
 	struct sweep *s = &sweep;
@@ -332,6 +404,7 @@ static void end_branch(pid_t leader)
 	do {
 		s->count = s->fresh = 0;
 		s->roots = true;
+		meet_of_branch(s, leader); /* it may be another's child */
 		seen = meet_children_of(s, 1);
 		s->roots = false;
 		for (size_t i = 0; seen && i < s->count; i++)
@@ -357,6 +430,15 @@ void cb_twins_reaped(pid_t pid, int status)
 	gone(i, status);
 }
 
+/* Nobody can make it go on who is to: so it was made to do so by itself, or by what has no business with it. */
+void cb_twins_continued(pid_t pid)
+{
+	int i = find_pid(pid);
+
+	if (i >= 0 && twins[i].held)
+		cb_twins_drop(twins[i].number);
+}
+
 int cb_twins_restore(uint32_t number, pid_t *ret_guest)
 {
 	int i = number != 0 ? find(number) : -1, r;
@@ -365,7 +447,9 @@ int cb_twins_restore(uint32_t number, pid_t *ret_guest)
 
 	if (i < 0 || twins[i].pid == 0)
 		return -ESRCH;
-	r = end_others(end);
+	do
+		r = end_others(end);
+	while (r == 0 && disown_strangers(i, end));
 	if (r < 0) {
 		cb_init_tell_end(CB_INIT_STUCK, (int)number, (int)sweep.hidden);
 		return r;
@@ -383,7 +467,52 @@ int cb_twins_restore(uint32_t number, pid_t *ret_guest)
 	}
 	*ret_guest = twins[i].pid;
 	forget(i);
+	woken = *ret_guest;
+	hold_twins();
 	return 0;
+}
+
+static void note(void *context, pid_t pid)
+{
+	struct sweep *s = context;
+	int i = find_pid(pid);
+
+	if (pid > 1 && (unsigned)pid < PID_LIMIT && !dying(s, pid) && (i < 0 || !twins[i].held) &&
+	    s->count < PROCESSES_MAX)
+		s->list[s->count++] = pid;
+}
+
+static bool note_children(struct sweep *s)
+{
+	bool all = cb_proc_children_of(1, 0, note, s) == 0;
+
+	for (size_t i = 0; all && i < s->count; i++)
+		all = cb_proc_children_of(s->list[i], 0, note, s) == 0 || kill(s->list[i], 0) < 0;
+	return all;
+}
+
+/* All are noted before the first runs, which could give others a new parent. */
+void cb_twins_go_on(void)
+{
+	struct sweep *s = &sweep;
+	bool held = false;
+
+	for (int i = 0; i < CB_TWINS_MAX; i++)
+		held |= twins[i].held;
+	if (!held) {
+		(void)kill(-1, SIGCONT);
+		return;
+	}
+	s->count = 0;
+	if (!note_children(s)) {
+		s->count = 0;
+		for (pid_t pid = 2; (unsigned)pid < PID_LIMIT; pid++)
+			if (kill(pid, 0) == 0)
+				note(s, pid);
+	}
+	(void)kill(woken, SIGCONT); /* it may be the child of one that is held */
+	for (size_t i = 0; i < s->count; i++)
+		(void)kill(s->list[i], SIGCONT);
 }
 
 void cb_twins_drop(uint32_t number)
@@ -392,9 +521,9 @@ void cb_twins_drop(uint32_t number)
 
 	if (i < 0)
 		return; /* it has ended, and its end was told */
-	if (twins[i].branch)
+	if (twins[i].pid != 0) {
 		end_branch(twins[i].pid);
-	if (twins[i].pid != 0)
 		(void)kill(twins[i].pid, SIGKILL);
+	}
 	gone(i, 0);
 }
