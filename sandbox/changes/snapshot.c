@@ -33,6 +33,8 @@
 #define STILL_MS 5000 /* to stop: on a busy machine, in the kernel */
 #define TRIES 8	      /* of an entry that is another by the time it is changed */
 #define TOO_LONG "it took too long"
+#define RAN "a process of the jail ran meanwhile, and may have changed some again"
+#define AGAIN_MAX 2
 #define MOVING "not every process of the jail could be stopped, so none was touched"
 
 struct work {
@@ -493,16 +495,27 @@ static void restore_folder(struct work *w, const struct place *p, int depth)
 	}
 }
 
-/* What had no room may have it when all that is not wanted has gone, which it has after the first time. */
-static void restore_all(struct work *w, const struct place *p)
+static void restore_again(struct work *w, const struct place *p)
 {
-	restore_folder(w, p, 0);
-	if (!w->full || stopped(w))
-		return;
 	cb_links_release(&w->names);
 	cb_links_release(&w->taken);
 	w->tally = (struct cb_tally){ 0 };
 	restore_folder(w, p, 0);
+}
+
+/* What had no room may have it when all that is not wanted has gone, which it has after the first time. And who has run
+ * meanwhile may have changed anything: 0, or -EAGAIN if somebody does so each time. */
+static int restore_all(struct work *w, const struct place *p, pid_t pid1)
+{
+	restore_folder(w, p, 0);
+	if (w->full && !stopped(w))
+		restore_again(w, p);
+	for (int i = 0; !cb_jail_was_still(pid1); i++) {
+		if (i == AGAIN_MAX || stopped(w) || !cb_jail_is_still(pid1, STILL_MS))
+			return -EAGAIN;
+		restore_again(w, p);
+	}
+	return 0;
 }
 
 /* ---- the three requests ---- */
@@ -566,7 +579,10 @@ static void put_reply(const struct work *w, int code, struct cb_buf *out)
 
 	if (code < 0)
 		cb_layer_put_error(&j, "WorkspaceError",
-				   code == -EBUSY ? MOVING : code == -EINTR ? TOO_LONG : strerror(-code));
+				   code == -EBUSY    ? MOVING
+				   : code == -EAGAIN ? RAN
+				   : code == -EINTR  ? TOO_LONG
+						     : strerror(-code));
 	else
 		cb_json_put(&j, "status", "ok", "entries", w->tally.entries, "left", w->tally.left, "reason",
 			    w->tally.reason);
@@ -620,7 +636,7 @@ void cb_snapshot_restore(const struct cb_jail *jail, pid_t pid1, uint32_t number
 	w.upper = p.upper;
 	if (r == 0) {
 		p.node = cb_kept_node(&w.ix, w.ix.head->root);
-		restore_all(&w, &p);
+		r = restore_all(&w, &p, pid1);
 		tell_unreached(&w.tally);
 	}
 	close_index(&w);

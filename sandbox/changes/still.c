@@ -30,7 +30,9 @@ struct look {
 	pid_t pid[PROCESSES_MAX];
 	size_t count;
 	bool cut;
+	uint64_t turns; /* that their threads have had on a processor, and one for each thread */
 };
+static struct look last; /* large: not for the stack */
 
 static void add(void *context, pid_t pid)
 {
@@ -42,8 +44,14 @@ static void add(void *context, pid_t pid)
 		l->cut = true;
 }
 
+static uint64_t turns(const char *status)
+{
+	return 1 + cb_proc_number(status, "\nvoluntary_ctxt_switches:", 10, 0) +
+	       cb_proc_number(status, "\nnonvoluntary_ctxt_switches:", 10, 0);
+}
+
 /* 'T' stopped or ended, 'D' it will stop if its process does, 'R' it runs or may at any time, 0 not there any more. */
-static char state_of(int threads, const char *thread)
+static char state_of(int threads, const char *thread, uint64_t *turns_sum)
 {
 	char path[64], text[16384], state = '\0';
 	const char *line;
@@ -56,6 +64,8 @@ static char state_of(int threads, const char *thread)
 	line = strstr(text, "\nState:\t"); /* in the name, which comes first, line ends are escaped */
 	if (line != NULL)
 		state = line[8];
+	if (state != 'Z' && state != 'X') /* pid 1 may reap it at any time */
+		*turns_sum += turns(text);
 	if (state == 'D')
 		return (cb_proc_pending(text) & STOP_BIT) != 0 ? 'T' : 'D';
 	return state != '\0' && strchr("TtZX", state) != NULL ? 'T' : 'R';
@@ -65,6 +75,7 @@ static char state_of(int threads, const char *thread)
 static bool is_stopped(struct look *l, pid_t pid, bool is_pid1)
 {
 	bool stopped = false, waits = false, runs = false, known = false;
+	uint64_t unused = 0;
 	const struct dirent *e;
 	CB_AUTO_FOLDER dir = cb_proc_threads(pid);
 
@@ -74,7 +85,7 @@ static bool is_stopped(struct look *l, pid_t pid, bool is_pid1)
 		char state;
 
 		known = cb_proc_children(dirfd(dir), e->d_name, add, l) == 0 || known; /* a child is of one thread */
-		state = state_of(dirfd(dir), e->d_name);
+		state = state_of(dirfd(dir), e->d_name, is_pid1 ? &unused : &l->turns);
 		stopped = stopped || state == 'T';
 		waits = waits || state == 'D';
 		runs = state == 'R' && !is_pid1;
@@ -86,15 +97,16 @@ static bool is_stopped(struct look *l, pid_t pid, bool is_pid1)
 
 static bool look(pid_t pid1)
 {
-	static struct look l; /* large: not for the stack */
+	struct look *l = &last;
 
-	l.pid[0] = pid1;
-	l.count = 1;
-	l.cut = false;
-	for (size_t i = 0; i < l.count; i++)
-		if (!is_stopped(&l, l.pid[i], i == 0))
+	l->pid[0] = pid1;
+	l->count = 1;
+	l->cut = false;
+	l->turns = 0;
+	for (size_t i = 0; i < l->count; i++)
+		if (!is_stopped(l, l->pid[i], i == 0))
 			return false;
-	return !l.cut;
+	return !l->cut;
 }
 
 bool cb_jail_is_still(pid_t pid1, int ms)
@@ -110,4 +122,11 @@ bool cb_jail_is_still(pid_t pid1, int ms)
 			(void)nanosleep(&pause, NULL);
 	}
 	return true;
+}
+
+bool cb_jail_was_still(pid_t pid1)
+{
+	uint64_t before = last.turns;
+
+	return look(pid1) && last.turns == before;
 }

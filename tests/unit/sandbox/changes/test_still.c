@@ -124,6 +124,32 @@ static void test_each_kind(void **state)
 	close(there[1]);
 }
 
+/* Stopped when it is looked at, before and after. */
+static void test_who_has_run_in_between(void **state)
+{
+	pid_t pid = fork();
+
+	(void)state;
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (;;)
+			(void)raise(SIGSTOP);
+	}
+	assert_true(cb_jail_is_still(getpid(), LONG_MS));
+	assert_true(cb_jail_was_still(getpid()));
+	assert_int_equal(kill(pid, SIGSTOP), 0); /* again, as pid 1 does */
+	assert_true(cb_jail_was_still(getpid()));
+	assert_int_equal(waitpid(pid, NULL, WUNTRACED), pid);
+	assert_int_equal(kill(pid, SIGCONT), 0);
+	assert_int_equal(waitpid(pid, NULL, WUNTRACED), pid); /* it has stopped itself once more */
+	assert_false(cb_jail_was_still(getpid()));
+	assert_true(cb_jail_was_still(getpid()));
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	assert_false(cb_jail_was_still(getpid()));
+}
+
 static void test_who_is_not_there_can_t_be_seen(void **state)
 {
 	(void)state;
@@ -134,6 +160,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_each_kind),
+		cmocka_unit_test(test_who_has_run_in_between),
 		cmocka_unit_test(test_who_is_not_there_can_t_be_seen),
 	};
 
