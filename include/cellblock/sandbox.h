@@ -219,7 +219,7 @@ enum cb_init_op {
 	CB_INIT_JOB = 4,       /* to pid 1, with a socket: start a helper that serves it, see job.h */
 	/* about twins, see twin.h; `arg` is a twin's number: */
 	CB_INIT_TWIN = 5,    /* to pid 1: a process may register; twin `number`, of which it is bred, may run */
-	CB_INIT_DROP = 6,    /* to pid 1: kill it with all that it has started */
+	CB_INIT_DROP = 6,    /* to pid 1: kill it; a branch with all that it has started */
 	CB_INIT_RESTORE = 7, /* to pid 1: kill all but what is registered, which stays stopped; it becomes the guest */
 	CB_INIT_BRANCH = 8,  /* to pid 1: it runs from now on, beside the guest */
 	CB_INIT_GO_ON = 9,   /* to pid 1, after RESTORED: what is stopped runs again, but for twins; no `arg` */

@@ -28,7 +28,8 @@
  *   be rolled back to again and again, and branches be made.
  * - branch: CB_INIT_BRANCH m, CB_TWIN_CONTROL_BRANCH and RESUME: m runs beside the guest; its session is spared by
  *   RESTORE. Its birth brings no side wire. Signals go to it by its number.
- * - drop: CB_INIT_DROP n: pid 1 kills it, its session, and what descends from that, and answers CB_INIT_GONE n.
+ * - drop: CB_INIT_DROP n: pid 1 kills it (a branch, or one that stands still since a take-over: its session, and what
+ *   descends from that), and answers CB_INIT_GONE n.
  *
  * A twin that ends unasked is reported with CB_INIT_GONE, a branch when the rest of its session is dead too. As long
  * as a twin is registered, pid 1 outlives the guest: it stops all other processes, sends CB_INIT_EXITED and waits for

@@ -521,9 +521,9 @@ void cb_twins_drop(uint32_t number)
 
 	if (i < 0)
 		return; /* it has ended, and its end was told */
-	if (twins[i].pid != 0) {
+	if (twins[i].branch || twins[i].held) /* else what it has started is the guest's as well */
 		end_branch(twins[i].pid);
+	if (twins[i].pid != 0)
 		(void)kill(twins[i].pid, SIGKILL);
-	}
 	gone(i, 0);
 }

@@ -343,42 +343,6 @@ static void test_drop(void **state)
 	expect_silence(); /* once is enough */
 }
 
-/* A false one may have children; what has left its session is found below it. */
-static void test_drop_ends_what_it_has_started(void **state)
-{
-	struct cb_registry_msg m = { .number = 7 };
-	int ends[2];
-	char c;
-
-	(void)state;
-	cb_twins_announce(7);
-	assert_int_equal(pipe(ends), 0);
-	pid_t pid = fork();
-
-	assert_true(pid >= 0);
-	if (pid == 0) {
-		(void)setsid();
-		for (int i = 0; i < 2; i++)
-			if (fork() == 0 && (i == 0 || setsid() > 0))
-				for (;;)
-					(void)pause();
-		(void)!send(registry[1], &m, sizeof(m), 0);
-		for (;;)
-			(void)pause();
-	}
-	children[nchildren++] = pid;
-	close(ends[1]);
-	struct pollfd p = { .fd = registry[0], .events = POLLIN };
-
-	assert_int_equal(poll(&p, 1, -1), 1);
-	assert_int_equal(take_all(NOBODY), 1);
-	expect_told(CB_INIT_REGISTERED, 7);
-	cb_twins_drop(7);
-	expect_told(CB_INIT_GONE, 7);
-	assert_int_equal(read(ends[0], &c, 1), 0); /* all that hold the other end have ended */
-	close(ends[0]);
-}
-
 static void test_branch(void **state)
 {
 	(void)state;
@@ -434,7 +398,6 @@ int main(void)
 		T(test_all_holders_gone),
 		T(test_full),
 		T(test_drop),
-		T(test_drop_ends_what_it_has_started),
 		T(test_branch),
 		T(test_restore_of_nobody),
 	};
