@@ -218,6 +218,7 @@ def test_many_interrupts(guest):
     result = guest.finish(on_frame=lambda frame: frame.kind == "INTERRUPTED" and guest.interrupt())
     ended = result.error and result.error["ename"]
     assert result.result == "20" or ended == "KeyboardInterrupt", (result.reply, result.frames[-3:])
+    assert [bool(f.content["traceback"]) for f in result.of("ERROR")] == ([True] if ended else [])
     assert all(f.request == result.request for f in result.of("INTERRUPTED"))
     assert guest.run("1").result == "1"
 

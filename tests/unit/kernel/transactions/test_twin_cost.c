@@ -161,6 +161,12 @@ static void test_small(void **state)
 	assert_false(cb_twin_cost_is_small(&c));
 	cb_twin_cost_files(&c, 0.001);
 	assert_true(cb_twin_cost_is_small(&c));
+	c = (struct cb_twin_cost){ .readings = 1 };
+	cb_twin_cost_files(&c, 0.0099);
+	assert_true(cb_twin_cost_is_small(&c));
+	c = (struct cb_twin_cost){ .readings = 1 };
+	cb_twin_cost_files(&c, 0.0101);
+	assert_false(cb_twin_cost_is_small(&c));
 }
 
 /* A first fork that was dear, in a Python that is cold on a machine that is busy, is tried once more. */
