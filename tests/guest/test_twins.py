@@ -3,7 +3,6 @@
 Each test twice: copied with all threads by the copier (more of that is in test_copier.py), and by os.fork.
 """
 
-import json
 import os
 import re
 import shutil
@@ -68,44 +67,6 @@ def test_the_guests_own_threads_are_known_before_and_after(new_guest, when):
     left = guest.checkpoint().reply["left_out"]
     assert (left["native"], left["native_of"]) == (0, "")
     assert guest.run("gate.release()").ok
-
-
-# One begins before each line of the count in turn: how many are no threads of ours then, and whether there was such a
-# line.
-BEGINS = """
-from cellblock_guest import threads
-import _thread, sys
-real = threads.get_native_id
-def count(line=0):
-    gate, begun, end = locks = [_thread.allocate_lock() for _ in range(3)]
-    for each in locks: each.acquire()
-    def late(): gate.acquire(); return real()
-    def work(): begun.release(); end.acquire()
-    def begin(): gate.release(); begun.acquire()
-    lines = 0
-    def trace(frame, event, arg):
-        nonlocal lines
-        if frame.f_code is not threads.strangers.__code__: return None
-        lines += event == "line"
-        if event == "line" and lines == line: begin()
-        return trace
-    threads.get_native_id = late
-    threads.start_deaf(work)
-    sys.settrace(trace)
-    others, starting = threads.strangers()
-    sys.settrace(None)
-    if lines < line or line == 0: begin()
-    end.release()
-    return len(others) - starting, lines >= line
-counts = [count()]
-while counts[-1][1]: counts.append(count(len(counts)))
-[n for n, _ in counts]
-"""
-
-
-def test_a_thread_that_begins_while_they_are_counted(new_guest):
-    counts = json.loads(new_guest().run(BEGINS).result)
-    assert len(counts) > 5 and set(counts) == {counts[0]}, counts
 
 
 def failing(guest, code="import os, signal; os.kill(os.getpid(), signal.SIGKILL)"):

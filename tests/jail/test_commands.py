@@ -390,14 +390,6 @@ class Commands(unittest.TestCase):
             self.assertIn(words, text)
         self.assertNotIn("--facts", text)
 
-    def test_help_says_what_each_option_is_for(self):
-        options = 0
-        for command in self.commands():
-            for lines in re.findall(r"^  (?=-)(.*\n(?: {20,}.*\n)*)", self.good("help", command).stdout, re.M):
-                self.assertTrue(lines.strip().partition("  ")[2].strip(), lines)
-                options += 1
-        self.assertGreater(options, 50)
-
     def completed(self, *words):
         """What bash would offer for the last word."""
         script = self.good("completion", "bash").stdout + (
@@ -630,19 +622,11 @@ class Commands(unittest.TestCase):
             self.assertEqual((project / "new").read_text(), "y\n")
         # the nearest one
         (nb / "sub/deep").mkdir(parents=True)
-        (nb / "sub/.git").mkdir()
-        keys = json.loads(self.good("explain", "--json", "--workspace", "project", cwd=nb / "sub/deep").stdout)
-        self.assertEqual(keys["policy"]["keys"]["workspace.path"], str(nb / "sub"))
-
-    def test_each_of_the_names_tells_a_project(self):
-        names = ".git .hg .jj .svn pyproject.toml setup.py setup.cfg Pipfile pixi.toml environment.yml".split()
-        for name in [*names, "README.md"]:
-            project = self.folder / "marked" / name.strip(".")
-            (project / "nb").mkdir(parents=True)
-            (project / name).touch()
-            told = json.loads(self.good("explain", "--json", "--workspace", "project", cwd=project / "nb").stdout)
-            where = project if name in names else project / "nb"
-            self.assertEqual(told["policy"]["keys"]["workspace.path"], str(where), name)
+        for name in ".git .hg .jj .svn pyproject.toml setup.py setup.cfg Pipfile pixi.toml environment.yml".split():
+            (nb / "sub" / name).mkdir()
+            keys = json.loads(self.good("explain", "--json", "--workspace", "project", cwd=nb / "sub/deep").stdout)
+            self.assertEqual(keys["policy"]["keys"]["workspace.path"], str(nb / "sub"))
+            (nb / "sub" / name).rmdir()
 
     def test_no_project_is_the_folder_itself_and_never_the_home(self):
         def path_from(cwd):
