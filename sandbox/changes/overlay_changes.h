@@ -101,7 +101,8 @@ int cb_layer_read_link(int dirfd, const char *name, char target[PATH_MAX]);
 /* Data only: a file of holes stays one. What is written is taken from *room, if that is not NULL; CB_E_TOO_BIG when
  * that is used up. */
 int cb_layer_copy_data(int from, int to, off_t size, bool can_stop, uint64_t *room);
-bool cb_layer_same_data(int a, int b);
+/* `skip_holes`: what is a hole in both is not read, which may be more than there is time for. */
+bool cb_layer_same_data(int a, int b, bool skip_holes);
 /* write.c: makes what is to become an entry of the workspace, beside it: 0, or negative errno, and then nothing is
  * left; -EROFS of an index that git outside must not read. */
 int cb_layer_make_file(struct cb_layer *layer, const struct cb_layer_entry *e, struct cb_layer_made *ret);

@@ -314,7 +314,7 @@ static int fill_file(const struct work *w, const struct place *p, const struct w
 		struct stat st;
 		CB_AUTO_FD have = cb_layer_open_file(p->merged, name, &st);
 
-		if (have >= 0 && cb_layer_same_data(have, from))
+		if (have >= 0 && cb_layer_same_data(have, from, true))
 			return same_time(now, want) ? 0 : set_time(have, want);
 		if (lseek(from, 0, SEEK_SET) < 0)
 			return -errno;

@@ -170,7 +170,7 @@ static bool is_copy(const struct look *l, int file, cb_slot content)
 	struct stat st;
 	CB_AUTO_FD copy = cb_layer_open_file(l->ix->store, cb_kept_content_name(content, name), &st);
 
-	return copy >= 0 && cb_layer_same_data(file, copy);
+	return copy >= 0 && cb_layer_same_data(file, copy, true);
 }
 
 /* A copy of the same file under another name: it has several, or its folder was renamed. What was looked at last is

@@ -57,46 +57,55 @@ static ssize_t read_full(int fd, char *data, size_t n, off_t at)
 	return (ssize_t)have;
 }
 
-/* Where its next data begins and ends, from `at` on; both are `size` where nothing but a hole follows. */
-static int next_data(int fd, off_t at, off_t size, off_t *ret_begin, off_t *ret_end)
+/* Where its next data begins and ends, from `at` on; both are `size` where nothing but a hole follows. A file system
+ * that does not know holes has none. */
+static void next_data(int fd, off_t at, off_t size, off_t *ret_begin, off_t *ret_end)
 {
-	off_t begin = lseek(fd, at, SEEK_DATA);
-	off_t end = begin < 0 ? -1 : lseek(fd, begin, SEEK_HOLE);
+	off_t begin = lseek(fd, at, SEEK_DATA), end;
 
-	if (begin < 0 ? errno != ENXIO : end < 0)
-		return -errno;
-	*ret_begin = begin < 0 || begin > size ? size : begin;
-	*ret_end = begin < 0 || end > size ? size : end;
-	return 0;
+	if (begin < 0)
+		begin = errno == ENXIO ? size : at;
+	end = begin < size ? lseek(fd, begin, SEEK_HOLE) : size;
+	*ret_begin = begin < size ? begin : size;
+	*ret_end = end > begin && end < size ? end : size;
 }
 
-/* What is a hole in both is not read: it may be larger than all that there is time for. */
-bool cb_layer_same_data(int a, int b)
+static bool same_part(int a, int b, off_t at, off_t end)
 {
-	off_t begin[2], end[2], at = 0;
+	ssize_t n, m;
+
+	for (; at < end; at += n) {
+		size_t most = end - at < (off_t)CHUNK ? (size_t)(end - at) : CHUNK;
+
+		n = read_full(a, chunk[0], most, at);
+		m = read_full(b, chunk[1], most, at);
+		if (n <= 0 || n != m || cb_layer_stopped() || memcmp(chunk[0], chunk[1], (size_t)n) != 0)
+			return false;
+	}
+	return true;
+}
+
+bool cb_layer_same_data(int a, int b, bool skip_holes)
+{
+	off_t begin[2] = { 0 }, end[2], at = 0, size;
 	struct stat st[2];
 
 	if (fstat(a, &st[0]) < 0 || fstat(b, &st[1]) < 0 || st[0].st_size != st[1].st_size)
 		return false;
-	while (at < st[0].st_size) {
-		ssize_t n, m;
-		off_t stop;
-
-		if (cb_layer_stopped() || next_data(a, at, st[0].st_size, &begin[0], &end[0]) < 0 ||
-		    next_data(b, at, st[0].st_size, &begin[1], &end[1]) < 0)
-			return false;
-		stop = begin[0] < begin[1] ? end[0] : end[1];
-		at = begin[0] < begin[1] ? begin[0] : begin[1];
-		for (; at < stop; at += n) {
-			size_t most = stop - at < (off_t)CHUNK ? (size_t)(stop - at) : CHUNK;
-
-			n = read_full(a, chunk[0], most, at);
-			m = read_full(b, chunk[1], most, at);
-			if (n <= 0 || n != m || cb_layer_stopped() || memcmp(chunk[0], chunk[1], (size_t)n) != 0)
-				return false;
+	size = end[0] = end[1] = st[0].st_size;
+	for (; at < size && !cb_layer_stopped(); at = end[0]) {
+		if (skip_holes) {
+			next_data(a, at, size, &begin[0], &end[0]);
+			next_data(b, at, size, &begin[1], &end[1]);
 		}
+		if (begin[1] < begin[0]) {
+			begin[0] = begin[1];
+			end[0] = end[1];
+		}
+		if (!same_part(a, b, begin[0], end[0]))
+			return false;
 	}
-	return true;
+	return at >= size;
 }
 
 bool cb_layer_same_file(const struct cb_layer *layer, const struct cb_layer_entry *e)
@@ -111,7 +120,7 @@ bool cb_layer_same_file(const struct cb_layer *layer, const struct cb_layer_entr
 	if (upper < 0 || lower < 0 || a.st_size != b.st_size || ((e->st.st_mode ^ b.st_mode) & 0777) != 0 ||
 	    a.st_size > COMPARE_MAX)
 		return false;
-	return cb_layer_same_data(upper, lower);
+	return cb_layer_same_data(upper, lower, false); /* COMPARE_MAX bounds it */
 }
 
 int cb_layer_read_link(int dirfd, const char *name, char target[PATH_MAX])

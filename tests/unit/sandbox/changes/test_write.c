@@ -125,18 +125,18 @@ static void test_same_data_in_holes(void **state)
 	(void)state;
 	for (size_t i = 0; i < 4; i++)
 		for (size_t j = 0; j < 4; j++)
-			assert_int_equal(cb_layer_same_data(all[i], all[j]), i == j);
-	assert_true(cb_layer_same_data(late, again));
+			assert_int_equal(cb_layer_same_data(all[i], all[j], true), i == j);
+	assert_true(cb_layer_same_data(late, again, true));
 	assert_int_equal(pwrite(zero, "", 1, 1LL << 39), 1);
-	assert_true(cb_layer_same_data(hole, zero));
-	assert_true(cb_layer_same_data(zero, hole));
+	assert_true(cb_layer_same_data(hole, zero, true));
+	assert_true(cb_layer_same_data(zero, hole, true));
 	assert_int_equal(pwrite(again, "y", 1, (1LL << 39) + (1 << 20)), 1);
-	assert_false(cb_layer_same_data(late, again));
-	assert_false(cb_layer_same_data(again, late));
+	assert_false(cb_layer_same_data(late, again, true));
+	assert_false(cb_layer_same_data(again, late, true));
 	assert_int_equal(ftruncate(last, (1LL << 40) - 1), 0);
-	assert_false(cb_layer_same_data(hole, last));
+	assert_false(cb_layer_same_data(hole, last, true));
 	assert_int_equal(ftruncate(hole, (1LL << 40) - 1), 0);
-	assert_true(cb_layer_same_data(hole, last));
+	assert_true(cb_layer_same_data(hole, last, true));
 }
 
 /* In another container a process of this number writes into the same folder. */
