@@ -4,7 +4,6 @@ Pid 1 can't tell a false twin from an honest one. So none runs that is not neede
 over is stopped until it is asked for its state, and one that goes on by itself ends.
 """
 
-import socket
 import time
 
 import pytest
@@ -47,41 +46,6 @@ def alarm():
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCONT])
     assert rt.timer_create(1, ctypes.byref(Event(None, signal.SIGCONT, 0)), ctypes.byref(timer)) == 0
     assert rt.timer_settime(timer, 0, (ctypes.c_long * 4)(0, 30_000_000, 0, 30_000_000), None) == 0
-"""
-)
-# The oldest copy makes what takes the place of later ones, from the descriptors that Python hands over to it.
-MOTHER = BY_FORK + (
-    """
-import os, signal, socket, struct, threading
-def mother():
-    while os.getsid(0) != os.getpid(): pass
-    registry = packets(os.dup(6))  # a child of os.fork has it no more
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(f'mother{os.getpid()}')
-        listener.listen()
-        while True:
-            with listener.accept()[0] as s:
-                number, ends, _, _ = socket.recv_fds(s, 4, 5)
-                if os.fork() == 0: be_twin(registry, number, ends)
-                s.send(b'x')
-def packets(fd): return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fd)
-def be_twin(registry, number, ends):
-    os.setsid()
-    registry.send(number)
-    packets(ends[3]).send(struct.pack('<I', 16) + number)
-    while True: signal.pause()
-def reach():
-    while True:
-        for pid in sorted(int(name[6:]) for name in os.listdir() if name.startswith('mother')):
-            s = socket.socket(socket.AF_UNIX)
-            if s.connect_ex(f'mother{pid}') == 0: return s
-            s.close()
-def hand_over(self, number, ends):
-    with reach() as s:
-        socket.send_fds(s, [struct.pack('<I', number)], ends)
-        s.recv(1)
-    return {**_t.left_out(), 'forked': 1}
-os.register_at_fork(after_in_child=lambda: threading.Thread(target=mother, daemon=True).start())
 """
 )
 
@@ -130,18 +94,4 @@ def test_one_that_goes_on_by_itself_ends(start):
     deadline = time.monotonic() + kernels.DEADLINE
     while names(c):
         assert time.monotonic() < deadline, "it goes on"
-    assert c.run("x").result == "1"
-
-
-@pytest.mark.skipif(not hasattr(socket, "send_fds"), reason="Python 3.9 has it first")
-def test_one_that_is_another_twins_child_is_none(start):
-    """Pid 1 would hear neither of its end nor that it goes on."""
-    c = start(args=[*ALWAYS, "--set", "transactions.keep=9"]).client  # the oldest copy stays
-    assert c.run(MOTHER).ok and c.run("x = 1").ok
-    assert ask(c, "checkpoint", name="a")["status"] == "ok"
-    assert c.run("_t.Twins._copy_by_fork = hand_over; x = 2").ok
-    made = ask(c, "checkpoint", name="b")
-    assert made["status"] == "ok" and names(c) == ["a", "b"], made
-    back = ask(c, "rollback", name="a")
-    assert (back["status"], names(c)) == ("ok", ["a"]), back
     assert c.run("x").result == "1"
