@@ -316,8 +316,6 @@ static int fill_file(const struct work *w, const struct place *p, const struct w
 
 		if (have >= 0 && cb_layer_same_data(have, from, true))
 			return same_time(now, want) ? 0 : set_time(have, want);
-		if (lseek(from, 0, SEEK_SET) < 0)
-			return -errno;
 	}
 	return write_over(p, from, want, name, now);
 }

@@ -48,7 +48,7 @@ struct look {
 	bool fresh;   /* the next event is a batch's first */
 	bool told;    /* of what is looked at: it may have been opened, and what is mapped changes without a word */
 	bool written; /* of what is looked at: it was closed, or unmapped, by who could write to it */
-	bool unheard_of; /* the kernel tells nothing */
+	bool no_watch; /* the kernel tells nothing */
 	struct cb_watch_news news;
 	int error;  /* the index has no room */
 	int folder; /* the last that was opened by its node, -1 = none */
@@ -137,13 +137,13 @@ static bool is_settled(const struct look *l, const struct stat *st)
 	struct timespec now;
 
 	(void)clock_gettime(CLOCK_REALTIME_COARSE, &now);
-	return is_past(&now, &st->st_ctim) && (!l->unheard_of || is_past(&now, &st->st_atim));
+	return is_past(&now, &st->st_ctim) && (!l->no_watch || is_past(&now, &st->st_atim));
 }
 
 /* Whether it may have been mapped, and be no more: then its times say nothing. */
 static bool was_mapped(const struct look *l, const struct cb_state *old, const struct stat *st)
 {
-	return l->written || (l->unheard_of && old != NULL && /* which reading does, too */
+	return l->written || (l->no_watch && old != NULL && /* which reading does, too */
 			      (old->atime.tv_sec != st->st_atim.tv_sec || old->atime.tv_nsec != st->st_atim.tv_nsec));
 }
 
@@ -198,13 +198,13 @@ static int keep_file(struct look *l, struct cb_node *node, int folder)
 	struct cb_state now;
 	struct stat st;
 	CB_AUTO_FD file = cb_layer_open_file(folder, node->name, &st);
-	bool quiet = file >= 0 && has_no_writer(file);
-	bool mapped = node->hot || !quiet;
+	bool quiet, mapped;
 	int r;
 
 	if (file < 0)
 		return file;
-	mapped = mapped || was_mapped(l, old, &st);
+	quiet = has_no_writer(file);
+	mapped = node->hot || !quiet || was_mapped(l, old, &st);
 	cb_kept_set_hot(l->ix, node, !quiet);
 	now = describe(&st);
 	now.settled = quiet && is_settled(l, &st);
@@ -539,7 +539,7 @@ static bool look_where_told(struct look *l, int watch, bool whole)
 
 int cb_snapshot_look(struct cb_kept *ix, int upper, int watch, struct cb_tally *tally)
 {
-	struct look l = { .ix = ix, .tally = tally, .upper = upper, .folder = -1, .unheard_of = watch < 0 };
+	struct look l = { .ix = ix, .tally = tally, .upper = upper, .folder = -1, .no_watch = watch < 0 };
 	struct cb_kept_head *h = ix->head;
 	struct cb_node *root = cb_kept_node(ix, h->root);
 	bool whole = h->whole != 0, done = true;

@@ -252,11 +252,11 @@ static bool meet_children_of(struct sweep *s, pid_t pid)
 }
 
 /* Where /proc shows no processes: whoever answers to a number. */
-static void meet_numbers(struct sweep *s)
+static void each_number(void (*each)(void *context, pid_t pid), struct sweep *s)
 {
 	for (pid_t pid = 2; (unsigned)pid < PID_LIMIT; pid++)
 		if (kill(pid, 0) == 0)
-			meet(s, pid);
+			each(s, pid);
 }
 
 static void reap_all(struct sweep *s)
@@ -276,7 +276,7 @@ static void pass(struct sweep *s)
 	s->count = s->fresh = s->hidden = 0;
 	(void)kill(-1, SIGSTOP);
 	if (!meet_children_of(s, 1))
-		meet_numbers(s);
+		each_number(meet, s);
 	else
 		for (size_t i = 0; i < s->count; i++)
 			if (!meet_children_of(s, s->list[i]) && find_pid(s->list[i]) < 0 && kill(s->list[i], 0) == 0)
@@ -506,9 +506,7 @@ void cb_twins_go_on(void)
 	s->count = 0;
 	if (!note_children(s)) {
 		s->count = 0;
-		for (pid_t pid = 2; (unsigned)pid < PID_LIMIT; pid++)
-			if (kill(pid, 0) == 0)
-				note(s, pid);
+		each_number(note, s);
 	}
 	(void)kill(woken, SIGCONT); /* it may be the child of one that is held */
 	for (size_t i = 0; i < s->count; i++)

@@ -278,4 +278,4 @@ void cb_change_unlock(void);
 /* The notifier's first thread: waits for connections that take their time, binds, and sees the end of the jail. */
 _Noreturn void cb_sockets_wait(void);
 int cb_sockets_init(const struct cb_jail_spec *spec);
-int cb_sockets_init_thread(void); /* in each thread that serves calls, and in the first */
+int cb_sockets_init_thread(void); /* in each other thread that serves calls */

@@ -445,7 +445,6 @@ static int become_notifier(const struct cb_jail *jail, const struct cb_notifier 
 	r = r == 0 ? take_workspace(jail, n) : r;
 	*what = r == 0 ? "looking at the jail's folders" : *what;
 	r = r == 0 ? cb_sockets_init(jail->spec) : r;
-	r = r == 0 ? cb_sockets_init_thread() : r;
 	*what = r == 0 ? "telling of its namespace" : *what;
 	r = r == 0 ? tell_ready(status_fd) : r;
 	*what = r == 0 ? "starting threads" : *what;

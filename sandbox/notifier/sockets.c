@@ -72,28 +72,28 @@ static void on_timer(int number)
 
 int cb_sockets_init_thread(void)
 {
-	const struct sigaction act = { .sa_handler = on_timer }; /* without SA_RESTART */
 	struct sigevent event = { .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGALRM };
-	sigset_t set;
 
 	event._sigev_un._tid = gettid();
-	(void)sigemptyset(&set);
-	(void)sigaddset(&set, SIGALRM);
-	if (sigaction(SIGALRM, &act, NULL) < 0 || timer_create(CLOCK_MONOTONIC, &event, &timer) < 0)
-		return -errno;
-	return -pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+	return timer_create(CLOCK_MONOTONIC, &event, &timer) < 0 ? -errno : 0;
 }
 
 int cb_sockets_init(const struct cb_jail_spec *spec)
 {
 	static const char *const places[] = { "/tmp", "/dev/shm", CB_JAIL_HOME };
+	const struct sigaction act = { .sa_handler = on_timer }; /* without SA_RESTART */
 	struct stat st;
+	sigset_t set;
 
 	for (size_t i = 0; i < CB_COUNT(places); i++)
 		if (!cb_jail_is_bound(spec, places[i]) && stat(places[i], &st) == 0)
 			sockets.own[sockets.nown++] = st.st_dev;
+	(void)sigemptyset(&set);
+	(void)sigaddset(&set, SIGALRM); /* for all threads: they are made after this */
+	if (sigaction(SIGALRM, &act, NULL) < 0 || sigprocmask(SIG_UNBLOCK, &set, NULL) < 0)
+		return -errno;
 	sockets.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	return sockets.wake < 0 ? -errno : 0;
+	return sockets.wake < 0 ? -errno : cb_sockets_init_thread();
 }
 
 /* ---- arguments ---- */

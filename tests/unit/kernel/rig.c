@@ -313,9 +313,9 @@ static struct rig_msg parse_msg(struct rig *r, zmq_msg_t *frame, size_t n)
 		json_error_t e;
 
 		part[i] = cb_frame_span(&frame[d + 2 + i]);
-		*to[i] = is_blank_object(part[i]) ?
-				 json_object() :
-				 json_loadb(part[i].data, part[i].len, JSON_REJECT_DUPLICATES, &e);
+		*to[i] = is_blank_object(part[i])
+				 ? json_object()
+				 : json_loadb(part[i].data, part[i].len, JSON_REJECT_DUPLICATES, &e);
 		if (*to[i] == NULL)
 			fail_msg("part %zu is no JSON: %s: %.*s", i, e.text, (int)part[i].len, part[i].data);
 	}
